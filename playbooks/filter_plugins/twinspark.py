@@ -51,9 +51,9 @@ def twinspark_variant(
         variant = load(Path(str(path)))
         own = hosts(_plain(hostvars, nodes), list(nodes))[host]
     except (VariantError, HostError) as error:
-        raise AnsibleFilterError(" | ".join(str(error).splitlines())) from error
+        raise AnsibleFilterError(" | ".join(str(error).splitlines())) from None
     except KeyError as error:
-        raise AnsibleFilterError(f"{host} is not one of the nodes {', '.join(nodes)}") from error
+        raise AnsibleFilterError(f"{host} is not one of the nodes {', '.join(nodes)}") from None
     rendered = render(variant, own, Layout(release=f"{root}/current"))
     return {
         "name": variant.name,

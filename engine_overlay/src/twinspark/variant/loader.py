@@ -75,7 +75,7 @@ def _unknown(key: str) -> str:
     if known := advice.KEYS.get(key):
         return known
     near = difflib.get_close_matches(key, Variant.model_fields, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "env/README.md lists all keys;"
+    hint = f"did you mean {near[0]}?" if near else "env/README.md lists those that there are."
     return f"is not a key: {hint} Correct or remove the line"
 
 
