@@ -1,0 +1,123 @@
+"""`twinspark overlay`: what the patches are, what each process holds, what has expired."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinspark import patches, sources
+from twinspark.patches import pins
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+DEFAULT_REPORTS = "/run/twinspark/overlay"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("list", help="every patch, with layer and targets")
+    show = actions.add_parser("show", help="what the processes reported")
+    show.add_argument("directory", nargs="?", type=Path, default=Path(DEFAULT_REPORTS))
+    verify = actions.add_parser("verify", help="compare the pins with an unpacked wheel")
+    verify.add_argument("--wheel", type=Path, required=True, help="folder that holds `vllm/`")
+    pin = actions.add_parser("pin", help="write the pins anew (after reading what changed)")
+    pin.add_argument("--wheel", type=Path, required=True, help="folder that holds `vllm/`")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one action; 0 as wished, 1 checked and wrong, 2 could not run."""
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "list": lambda _: list_patches(),
+        "show": lambda options: show(options.directory),
+        "verify": lambda options: verify(options.wheel),
+        "pin": lambda options: write_pins(options.wheel),
+    }
+    return actions[args.action](args)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def list_patches() -> int:
+    """Print every patch."""
+    rows = [("patch", "layer", "replaces", "title")]
+    for patch in patches.load():
+        first, *more = patch.targets or ("nothing",)
+        rest = f" (+{len(more)})" if more else ""
+        rows.append((patch.id, patch.layer, first + rest, patch.title))
+    _table(rows)
+    return 0
+
+
+def read_reports(directory: Path) -> list[dict[str, Any]]:
+    """Reports of a folder, oldest first."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in directory.glob("*.json")]
+    return sorted(found, key=lambda document: float(document["time"]))
+
+
+def show(directory: Path) -> int:
+    """Print what each process reported; 1 when one failed or the sets differ."""
+    reports = read_reports(directory) if directory.is_dir() else []
+    if not reports:
+        print(f"no overlay report in {directory}: is TWINSPARK_REPORT_DIR set for the engine?")
+        return 2
+    rows = [("process", "pid", "vllm", "patch", "state", "reason")]
+    sets = set()
+    for document in reports:
+        name = document["role"] + (f" {document['rank']}" if document["rank"] is not None else "")
+        held = []
+        for patch in document["patches"]:
+            rows.append(
+                (name, str(document["pid"]), document["vllm"], patch["id"], patch["state"],
+                 patch["reason"])
+            )  # fmt: skip
+            held.append((patch["id"], "in" if patch["state"] in {"applied", "armed"} else "out"))
+        sets.add(tuple(sorted(held)))
+        rows.extend(
+            (name, str(document["pid"]), "", kernel["op"], kernel["kernel"], kernel["reason"])
+            for kernel in document["kernels"]
+        )
+    _table(rows)
+    failed = any(row[4] == "failed" for row in rows)
+    if len(sets) > 1:
+        print("the processes do not hold the same set of patches")
+    return 1 if failed or len(sets) > 1 else 0
+
+
+def verify(wheel: Path) -> int:
+    """Print every pinned source that a wheel does not have; 1 when there is one."""
+    if not (wheel / "vllm").is_dir():
+        print(f"{wheel} holds no `vllm/`: give the folder of an unpacked wheel")
+        return 2
+    wrong = 0
+    for patch in patches.load():
+        for target, expected in patch.upstream_sha256.items():
+            found = sources.digest_in(wheel, target)
+            if found != expected:
+                wrong += 1
+                print(f"{patch.id}: {target} is {found or 'missing'}, pinned {expected or 'none'}")
+    return 1 if wrong else 0
+
+
+def write_pins(wheel: Path) -> int:
+    """Write the digests of every source that the patches name; 2 when one is missing."""
+    found = {
+        target: sources.digest_in(wheel, target)
+        for patch in patches.load()
+        for target in patch.upstream_sha256
+    }
+    missing = [target for target, digest in found.items() if digest is None]
+    if missing:
+        print("not in this wheel: " + ", ".join(missing))
+        return 2
+    pins.FILE.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", encoding="utf-8")
+    return 0

@@ -1,0 +1,1 @@
+"""Blocks of the KV cache: who owns them, what is in them."""

@@ -1,0 +1,1 @@
+"""Configuration and dispatch: decided before any weight is read."""

@@ -1,0 +1,1 @@
+"""Attention metadata: what the kernels are told each step."""

@@ -1,0 +1,1 @@
+"""What the engine believes about the device."""
