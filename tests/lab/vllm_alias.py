@@ -44,7 +44,7 @@ def _digest(text: str) -> str:
 
 
 def write(folder: Path) -> Path:
-    """Write the wheel into `folder`, stored and not deflated: compressors differ, bytes must not."""
+    """Write the wheel into `folder`: stored, not deflated, since compressors differ."""
     path = folder / WHEEL
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as wheel:
         for name, text in contents().items():
