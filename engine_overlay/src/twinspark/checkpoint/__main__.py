@@ -1,0 +1,19 @@
+"""`python3 -m twinspark.checkpoint`: this subcommand by itself, for a bare node."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from twinspark.checkpoint import cli
+
+
+def main() -> int:
+    """Parse the command line and run one action; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="twinspark checkpoint", description=cli.__doc__)
+    cli.add_arguments(parser)
+    return cli.run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Bringing the checkpoint onto one node: from the Hub, or from a directory such as NFS."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twinspark.checkpoint import hashing, known, stamp, verify
+from twinspark.checkpoint.errors import CannotRunError, CheckpointError
+from twinspark.checkpoint.manifest import (
+    MANIFEST_NAME,
+    PARTS_NAME,
+    FileEntry,
+    Manifest,
+    of,
+    read,
+    scan,
+)
+from twinspark.checkpoint.options import add_work_options, options_of
+from twinspark.checkpoint.progress import meter
+from twinspark.checkpoint.space import check_space
+from twinspark.checkpoint.strict import write_atomically
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from twinspark.checkpoint.progress import Meter
+
+BUFFER = 2**20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `fetch`."""
+    parser.add_argument("directory", type=Path)
+    parser.add_argument(
+        "--from-directory", type=Path, metavar="DIR", help="a disk or mount that holds it"
+    )
+    parser.add_argument("--repository", default=known.REPOSITORY, metavar="OWNER/NAME")
+    parser.add_argument(
+        "--revision",
+        default=known.DEFAULT_REVISION,
+        help="commit; a branch is refused (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--hub-cache", type=Path, metavar="DIR", help="also make it resolve by name, offline"
+    )
+    parser.add_argument("--connections", type=int, default=8, help="files at once from the Hub")
+    parser.add_argument(
+        "--xet",
+        action="store_true",
+        help="let huggingface_hub use Xet; partial files do not resume",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="fetch nothing: exit 1 unless all is there and verified",
+    )
+    add_work_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fetch one checkpoint and verify it."""
+    if args.check:
+        check(args)
+        return 0
+    os.umask(0o022)
+    options = options_of(args)
+    verify.refuse_beside_engine(options, "fetching")
+    args.directory.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    if args.from_directory is not None:
+        moved = from_directory(args.from_directory, args.directory, options)
+    else:
+        from twinspark.checkpoint import hub  # noqa: PLC0415 - needs huggingface_hub
+
+        moved = hub.fetch(args, options)
+    seconds = time.monotonic() - begun
+    report = verify.verify(args.directory, options)
+    if report.problems or report.manifest is None:
+        raise CheckpointError("; ".join(report.problems))
+    if args.json:
+        print(
+            json.dumps(
+                {**report.as_dict(), "fetched_bytes": moved, "fetch_seconds": round(seconds, 3)},
+                indent=1,
+            )
+        )
+    else:
+        print(f"{args.directory}: {moved} bytes fetched in {seconds:.1f} s")
+        print(f"  tree {report.manifest.tree_sha256}")
+    return 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Tell, without reading the weights, whether a fetch would have nothing to do.
+
+    Raises:
+        CannotRunError: a directory cannot be listed.
+        CheckpointError: it would have.
+    """
+    if not args.directory.is_dir():
+        raise CheckpointError(f"{args.directory} is not there yet")
+    stamp.check(args.directory)
+    here = read(args.directory / MANIFEST_NAME)
+    if args.from_directory is None:
+        wanted = source_name(args.repository, args.revision)
+        if here.source != wanted and here.origin != "known":
+            raise CheckpointError(f"{args.directory} is from {here.source!r}, not {wanted!r}")
+        return
+    source = scan(args.from_directory)
+    if (args.from_directory / MANIFEST_NAME).is_file():
+        same = read(args.from_directory / MANIFEST_NAME).tree_sha256 == here.tree_sha256
+    else:
+        same = stamp.fingerprint(source) == stamp.fingerprint(scan(args.directory))
+    if not same:
+        raise CheckpointError(f"{args.from_directory} holds something else than {args.directory}")
+
+
+def source_name(repository: str, revision: str) -> str:
+    """What the manifest of a fetch from the Hub says about its source."""
+    return f"{repository}@{revision}"
+
+
+def from_directory(source: Path, target: Path, options: verify.Options) -> int:
+    """Copy a checkpoint from a directory, hashing it; what is there and right stays.
+
+    Returns:
+        Bytes that were copied.
+
+    Raises:
+        CannotRunError: a directory cannot be read or written, or the disk is too small.
+        CheckpointError: the source is not what its own manifest says, or the target holds other
+            files.
+    """
+    files = scan(source)
+    if source.resolve() == target.resolve():
+        return 0
+    promised = read(source / MANIFEST_NAME) if (source / MANIFEST_NAME).is_file() else None
+    if promised is not None and (wrong := verify.compare_sizes(source, files, promised)):
+        raise CheckpointError("; ".join(wrong))
+    there = scan(target)
+    if stray := sorted(set(there) - set(files)):
+        raise CheckpointError(
+            f"{target} holds files that do not belong: {', '.join(stray)[:400]}: remove them"
+        )
+    digests = _right_already(target, there, files, promised, options)
+    wanted = {path: stat for path, stat in files.items() if path not in digests}
+    if wanted:
+        verify.forget(target)
+    total = sum(stat.st_size for stat in wanted.values())
+    check_space(target, total)
+    with meter(f"fetch {target.name}", total, quiet=options.quiet) as bar:
+
+        def one(path: str) -> tuple[str, str]:
+            return path, copy_file(source / path, target, path, bar)
+
+        digests |= hashing.run_all(
+            one, wanted, min(4, options.workers or hashing.default_workers())
+        )
+    found = of(
+        (FileEntry(path, files[path].st_size, digests[path]) for path in files), origin="source"
+    )
+    write_manifest(target, found, promised, str(source))
+    return total
+
+
+def _right_already(
+    target: Path,
+    there: Mapping[str, os.stat_result],
+    files: Mapping[str, os.stat_result],
+    promised: Manifest | None,
+    options: verify.Options,
+) -> dict[str, str]:
+    """Digests of files that need not be copied: without a promise, size and time must fit."""
+    if promised is None:
+        candidates = {
+            path: stat
+            for path, stat in there.items()
+            if (stat.st_size, stat.st_mtime_ns) == (files[path].st_size, files[path].st_mtime_ns)
+        }
+    else:
+        candidates = {
+            path: stat for path, stat in there.items() if stat.st_size == files[path].st_size
+        }
+    digests, _ = verify.hash_tree(target, candidates, options)
+    if promised is None:
+        return digests
+    wanted = promised.by_path()
+    return {path: digest for path, digest in digests.items() if digest == wanted[path].sha256}
+
+
+def copy_file(source: Path, target: Path, path: str, bar: Meter) -> str:
+    """Copy one file through a part file, with its time; returns the SHA-256 of what was read."""
+    part = target / PARTS_NAME / "files" / path
+    final = target / path
+    part.parent.mkdir(parents=True, exist_ok=True)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    view = memoryview(bytearray(BUFFER))
+    try:
+        with source.open("rb", buffering=0) as reader, part.open("wb", buffering=0) as writer:
+            while count := reader.readinto(view):
+                digest.update(view[:count])
+                writer.write(view[:count])
+                bar.add(count)
+            stat = os.fstat(reader.fileno())
+    except OSError as error:
+        raise CannotRunError(f"{source} cannot be copied to {final}: {error.strerror}") from error
+    os.utime(part, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    part.replace(final)
+    return digest.hexdigest()
+
+
+def write_manifest(root: Path, found: Manifest, promised: Manifest | None, source: str) -> None:
+    """Write the manifest of what was fetched; the source's own one stays as it is, and must fit.
+
+    Raises:
+        CheckpointError: the source does not hold what its manifest promises.
+    """
+    shutil.rmtree(root / PARTS_NAME, ignore_errors=True)
+    if promised is not None:
+        if promised.tree_sha256 != found.tree_sha256:
+            wanted = promised.by_path()
+            wrong = [entry.path for entry in found.files if entry != wanted.get(entry.path)]
+            raise CheckpointError(f"{source} is not what its manifest says: {', '.join(wrong)}")
+        write_atomically(root / MANIFEST_NAME, promised.to_json())
+        return
+    named = verify.name_first_use(root, found)
+    origin = named.origin if named.origin == "known" else "source"
+    write_atomically(
+        root / MANIFEST_NAME,
+        of(found.files, origin=origin, kind=named.kind, source=source).to_json(),
+    )

@@ -1,0 +1,180 @@
+"""SHA-256 of many large files at once, resumable after an interruption.
+
+Threads suffice: reading and hashing both release the interpreter's lock. One file is the unit of
+resumption, since hashlib cannot save a half-done digest: an interrupted run repeats at most the
+files that were open (3.7 GB each).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, TypeVar
+
+from twinspark.checkpoint.errors import CannotRunError
+from twinspark.checkpoint.manifest import STATE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from twinspark.checkpoint.progress import Meter
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+BUFFER = 2**20  # bytes a thread: 20 cores need 20 MiB, and beyond 256 KiB a read is no faster
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """A digest with the size (bytes) and modification time (ns) that the file had."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+class State:
+    """Digests that an earlier, interrupted run of the same tree has finished; a line of JSON each.
+
+    A line counts only while size and modification time still fit. Whether a byte flipped on the
+    disk since, a full run tells: a finished run removes the state.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._known: dict[str, Hashed] = {}
+        self._stream: IO[str] | None = None
+        if path is not None and path.is_file():
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                self._remember(line)
+
+    def _remember(self, line: str) -> None:
+        try:
+            path, size, mtime_ns, sha256 = json.loads(line)
+        except (ValueError, TypeError):
+            return  # the line that the interruption cut
+        self._known[str(path)] = Hashed(int(size), int(mtime_ns), str(sha256))
+
+    def recall(self, path: str, stat: os.stat_result) -> str | None:
+        """The digest of an unchanged file that was finished before."""
+        known = self._known.get(path)
+        if known is None or (known.size, known.mtime_ns) != (stat.st_size, stat.st_mtime_ns):
+            return None
+        return known.sha256
+
+    def record(self, path: str, done: Hashed) -> None:
+        """Remember a finished file."""
+        if self._path is None:
+            return
+        with self._lock:
+            if self._stream is None:
+                self._stream = self._path.open("a", encoding="utf-8")
+            row = [path, done.size, done.mtime_ns, done.sha256]
+            self._stream.write(json.dumps(row) + "\n")
+            self._stream.flush()
+
+    def close(self, *, finished: bool) -> None:
+        """Stop recording; a finished run leaves no state behind."""
+        if self._stream is not None:
+            self._stream.close()
+        if finished and self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def state_of(root: Path) -> State:
+    """The state of a checkpoint, kept beside its files; none where the directory is read-only."""
+    return State(root / STATE_NAME if os.access(root, os.W_OK) else None)
+
+
+def exceeds_cache(total: int) -> bool:
+    """Whether `total` bytes exceed half of the memory, so that caching them is of no use.
+
+    GB10's GPU takes its memory from the same pool: a page cache full of shards is what the next
+    engine start trips over.
+    """
+    return total > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def drop_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
+    """Take bytes of an open file out of the page cache; all of them by default."""
+    os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+def sha256_of(path: Path, meter: Meter, *, drop: bool = False) -> Hashed:
+    """Hash one file.
+
+    Args:
+        path: The file.
+        meter: Told of every read.
+        drop: Take the file out of the page cache afterwards.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    buffer = bytearray(BUFFER)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as stream:
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while count := stream.readinto(buffer):
+            digest.update(view[:count])
+            meter.add(count)
+        stat = os.fstat(stream.fileno())
+        if drop:
+            drop_cache(stream.fileno())
+    return Hashed(stat.st_size, stat.st_mtime_ns, digest.hexdigest())
+
+
+def default_workers() -> int:
+    """As many threads as there are cores for us."""
+    return len(os.sched_getaffinity(0))
+
+
+def sha256_all(
+    root: Path,
+    files: Mapping[str, os.stat_result],
+    *,
+    meter: Meter,
+    workers: int,
+    state: State,
+) -> dict[str, str]:
+    """SHA-256 of each of `files` (paths below `root`), largest first: the threads end together.
+
+    Raises:
+        CannotRunError: a file cannot be read, or changed while it was being read.
+    """
+    drop = exceeds_cache(sum(stat.st_size for stat in files.values()))
+
+    def one(path: str) -> tuple[str, str]:
+        stat = files[path]
+        if (known := state.recall(path, stat)) is not None:
+            meter.add(stat.st_size)
+            return path, known
+        try:
+            done = sha256_of(root / path, meter, drop=drop)
+        except OSError as error:
+            raise CannotRunError(f"{root / path} cannot be read: {error.strerror}") from error
+        if (done.size, done.mtime_ns) != (stat.st_size, stat.st_mtime_ns):
+            raise CannotRunError(f"{root / path} changed while it was read: stop what writes it")
+        state.record(path, done)
+        return path, done.sha256
+
+    order = sorted(files, key=lambda path: files[path].st_size, reverse=True)
+    return dict(run_all(one, order, workers))
+
+
+def run_all(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> list[Result]:
+    """`work` on every item by a pool of threads; the first failure cancels what has not begun."""
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
