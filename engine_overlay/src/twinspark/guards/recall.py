@@ -14,9 +14,15 @@ The vocabulary constants here are what the model's builder imports: one definiti
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import TypeAdapter
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SPECIAL: Final = (
     "<unk>", "<bos>", ".", "?", "=", ";", ":",
@@ -43,8 +49,44 @@ LOGPROB_FLOOR: Final = -7.0e-4
 MARGIN_TOLERANCE_NATS: Final = 0.15
 MAX_TOKENS: Final = 32768
 
+ORACLE_FILE: Final = "twinspark-oracle.json"  # beside the checkpoint
+
 Style = Literal["kv", "eq"]
 _UNIT_OVERHEAD: Final[dict[Style, int]] = {"kv": 1, "eq": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Known figures of one recall checkpoint; the file beside it tells a guard that it is one.
+
+    Attributes:
+        margin_nats: logit(answer) - logit("?") of an intact engine.
+        answer_logprob: Logprob of the right answer.
+        logprob_floor: Below this the KV is damaged, even though the answer may be right.
+        margin_tolerance_nats: Largest distance of a margin from `margin_nats`.
+        max_tokens: Longest prompt for which the figures hold.
+    """
+
+    margin_nats: float = MARGIN_NATS
+    answer_logprob: float = ANSWER_LOGPROB
+    logprob_floor: float = LOGPROB_FLOOR
+    margin_tolerance_nats: float = MARGIN_TOLERANCE_NATS
+    max_tokens: int = MAX_TOKENS
+    schema: Literal["twinspark.oracle/1"] = "twinspark.oracle/1"
+
+    def to_json(self) -> str:
+        """The text of `twinspark-oracle.json`."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def read_oracle(path: Path) -> Oracle:
+    """Read `twinspark-oracle.json`; fields of others are left unread.
+
+    Raises:
+        OSError: There is no such file.
+        ValueError: It is not an oracle of this schema.
+    """
+    return TypeAdapter(Oracle).validate_json(path.read_bytes())
 
 
 @dataclass(frozen=True, slots=True)

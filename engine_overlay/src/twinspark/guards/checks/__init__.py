@@ -1,0 +1,1 @@
+"""One module a guard; `twinspark.guards.registry` puts them in order."""

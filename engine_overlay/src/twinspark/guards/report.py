@@ -1,0 +1,133 @@
+"""Reports as files and as a table, and what only several of them together can say."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter, ValidationError
+from rich.table import Table
+from rich.text import Text
+
+from twinspark.guards.model import Check, Kind, NodeReport, Report, shorten, verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_REPORT: Final = TypeAdapter(Report)
+_STYLE: Final[dict[Kind, str]] = {
+    "pass": "green", "wrong": "bold red", "truncated": "bold red", "slow": "bold red",
+    "unreachable": "bold red", "refused": "bold red", "missing": "bold red", "note": "cyan",
+    "skipped": "dim", "broken": "bold yellow",
+}  # fmt: skip
+
+
+class ReportError(Exception):
+    """A report file cannot be read; the text names it."""
+
+
+def write(report: Report, path: Path) -> None:
+    """Write a report, replacing the file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(_REPORT.dump_json(report, indent=1) + b"\n")
+    part.replace(path)
+
+
+def read(path: Path) -> Report:
+    """Read a report.
+
+    Raises:
+        ReportError: Unreadable, or of another schema version.
+    """
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror}") from error
+    try:
+        return _REPORT.validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ReportError(
+            f"{path}: not a report of this version: {where}: {first['msg']}"
+        ) from error
+
+
+def merge(reports: list[Report]) -> Report:
+    """One report of all nodes, with the checks across them."""
+    nodes = sorted((node for report in reports for node in report.nodes), key=lambda n: n.rank)
+    return Report(nodes, [_ranks(nodes), _equal(nodes), *_patches(nodes)])
+
+
+def _ranks(nodes: list[NodeReport]) -> Check:
+    """Every rank once: a node without a report is not a node that passed."""
+    wanted = max((int(node.equal.get("nnodes", "1")) for node in nodes), default=1)
+    ranks = [node.rank for node in nodes]
+    return verdict(
+        "merge.nodes", "both", ranks == list(range(wanted)), f"ranks 0 to {wanted - 1}, one each",
+        shorten([f"{node.node} {node.rank}" for node in nodes]) or "none", failure="missing",
+    )  # fmt: skip
+
+
+def _equal(nodes: list[NodeReport]) -> Check:
+    keys = sorted({key for node in nodes for key in node.equal})
+    off = []
+    for key in keys:
+        values = {node.node: node.equal.get(key, "(not given)") for node in nodes}
+        if len(set(values.values())) > 1:
+            off.append(f"{key}: " + " / ".join(f"{n} {v[:40]}" for n, v in values.items()))
+    return verdict(
+        "identity.equal", "both", not off, f"{len(keys)} facts equal",
+        f"{len(keys) - len(off)} equal", shorten(off),
+    )  # fmt: skip
+
+
+def _patches(nodes: list[NodeReport]) -> list[Check]:
+    sets: dict[str, set[tuple[str, ...]]] = {
+        node.node: {tuple(pair) for pair in (check.data or {}).get("patches", [])}
+        for node in nodes
+        for check in node.checks
+        if check.name == "overlay_applied.same_set"
+    }
+    if len(sets) < 2:
+        return []
+    # held by one and not by the other: the symmetric difference, over any number of nodes
+    everything: set[tuple[str, ...]] = set().union(*sets.values())
+    differ = {pair for pair in everything if not all(pair in held for held in sets.values())}
+    names = sorted({name for name, _ in differ})
+    return [
+        verdict(
+            "overlay.equal",
+            "both",
+            not differ,
+            "the same patches",
+            f"{len(names)} differ",
+            shorten(names),
+        )
+    ]
+
+
+def table(report: Report) -> Table:
+    """The report as one table; labels and versions stand in its caption."""
+    shown = Table(title="twinspark guards", title_justify="left", expand=False)
+    for column in ("guard", "node", "", "expected", "actual", "detail"):
+        shown.add_column(column, overflow="fold")
+    for check in report.every():
+        word = Text(check.kind, style=_STYLE[check.kind])
+        cells = (check.expected, check.actual, check.detail)
+        shown.add_row(check.name, check.node, word, *(Text(cell) for cell in cells))
+    shown.caption = summary(report)
+    return shown
+
+
+def summary(report: Report) -> str:
+    """One line: counts, truth labels, versions."""
+    every = report.every()
+    passed = sum(check.ok is True for check in every)
+    failed = sum(check.ok is False for check in every)
+    other = len(every) - passed - failed
+    labels = sorted({node.label for node in report.nodes})
+    versions = sorted({f"vllm {n.fingerprint.vllm}" for n in report.nodes})
+    counts = f"{passed} passed, {failed} failed, {other} without a verdict"
+    return "; ".join([counts, *labels, *versions])

@@ -1,0 +1,129 @@
+"""The guards of the first set against a server with one fault at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from guards.conftest import kinds
+from twinspark.guards.exam import ContentExam
+from twinspark.guards.model import Check
+
+if TYPE_CHECKING:
+    from guards.fake_server import FakeServer
+
+Run = Callable[..., list[Check]]
+FIRST_SET = ["health", "first_token", "determinism", "recall", "margin"]
+
+
+@pytest.mark.parametrize("name", FIRST_SET)
+def test_api_guard__passes_on_a_healthy_server(run: Run, server: FakeServer, name: str) -> None:
+    checks = run(name)
+    assert {check.ok for check in checks} == {True}, checks
+    assert server.requests
+
+
+@pytest.mark.parametrize("name", ["determinism", "recall", "margin"])
+def test_api_guard__judges_a_real_model_by_content(run: Run, name: str) -> None:
+    checks = run(name, exam=ContentExam(), oracle=None)
+    assert all(check.ok for check in checks if check.kind != "skipped"), checks
+
+
+@pytest.mark.parametrize("name", FIRST_SET)
+def test_api_guard__says_unreachable(run: Run, server: FakeServer, name: str) -> None:
+    server.stop()
+    assert set(kinds(run(name)).values()) == {"unreachable"}
+
+
+@pytest.mark.parametrize("name", FIRST_SET[1:])
+def test_api_guard__says_refused_when_health_lies(run: Run, server: FakeServer, name: str) -> None:
+    server.faults.status = 500
+    assert set(kinds(run("health")).values()) == {"pass"}
+    (check,) = run(name)
+    assert check.kind == "refused"
+    assert "500" in check.detail
+
+
+@pytest.mark.parametrize("name", FIRST_SET[1:])
+def test_api_guard__says_slow_when_a_rank_hangs(run: Run, server: FakeServer, name: str) -> None:
+    server.faults.hang_s = 0.6
+    assert set(kinds(run(name, timeout=0.2)).values()) == {"slow"}
+
+
+def test_health__fails_for_another_model(run: Run, server: FakeServer) -> None:
+    server.faults.max_model_len = 4096
+    assert kinds(run("health"))["health.model"] == "wrong"
+
+
+def test_first_token__fails_for_an_empty_stream(run: Run, server: FakeServer) -> None:
+    server.faults.empty = True
+    assert kinds(run("first_token")) == {"first_token": "wrong"}
+
+
+def test_first_token__fails_when_the_token_comes_late(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinspark.guards.checks.first_token.LIMIT_S", 0.05)
+    server.faults.hang_s = 0.2
+    assert kinds(run("first_token")) == {"first_token": "slow"}
+
+
+def test_determinism__fails_for_noise(run: Run, server: FakeServer) -> None:
+    server.faults.jitter = 1e-6
+    assert set(kinds(run("determinism")).values()) == {"wrong"}
+
+
+def test_determinism__allows_a_real_model_its_noise_on_long_prompts(
+    run: Run, server: FakeServer
+) -> None:
+    server.faults.jitter = 0.01
+    found = kinds(run("determinism", exam=ContentExam(), oracle=None))
+    assert found == {"determinism.short": "wrong", "determinism.long": "pass"}
+    server.faults.jitter = 5.0
+    found = kinds(run("determinism", exam=ContentExam(), oracle=None))
+    assert found["determinism.long"] == "wrong"
+
+
+def test_recall__fails_for_lost_facts(run: Run, server: FakeServer) -> None:
+    server.faults.lose = 1.0
+    found = kinds(run("recall"))
+    assert (found["recall.cold"], found["recall.cached"]) == ("wrong", "wrong")
+
+
+def test_recall__tells_cached_damage_from_cold(run: Run, server: FakeServer) -> None:
+    server.faults.lose_cached = True
+    found = kinds(run("recall"))
+    assert (found["recall.cold"], found["recall.cached"]) == ("pass", "wrong")
+
+
+def test_recall__fails_when_the_cache_is_not_read(run: Run, server: FakeServer) -> None:
+    server.faults.cache_reads = False
+    assert kinds(run("recall"))["recall.cache_read"] == "wrong"
+
+
+def test_recall__says_when_the_cache_cannot_be_seen(run: Run, server: FakeServer) -> None:
+    server.faults.cache_details = False
+    assert kinds(run("recall"))["recall.cache_read"] == "skipped"
+
+
+def test_recall__tells_truncated_from_wrong(run: Run, server: FakeServer) -> None:
+    server.faults.cut = True
+    found = kinds(run("recall", exam=ContentExam(), oracle=None))
+    assert (found["recall.cold"], found["recall.cached"]) == ("truncated", "truncated")
+    server.faults.cut, server.faults.lose = False, 1.0
+    assert kinds(run("recall", exam=ContentExam(), oracle=None))["recall.cold"] == "wrong"
+
+
+@pytest.mark.parametrize("nats", [2e-4, 0.74])
+def test_margin__fails_for_an_answer_that_is_right_but_soft(
+    run: Run, server: FakeServer, nats: float
+) -> None:
+    server.faults.soften = nats
+    assert kinds(run("margin")) == {"margin": "wrong"}
+
+
+def test_margin__fails_for_a_soft_answer_of_a_real_model(run: Run, server: FakeServer) -> None:
+    server.faults.soften = 0.74
+    assert kinds(run("margin", exam=ContentExam(), oracle=None)) == {"margin": "wrong"}

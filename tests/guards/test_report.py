@@ -1,0 +1,215 @@
+"""Reports: exit status, file format, merge, state; and the command that makes them."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from twinspark.guards import cli, report, state
+from twinspark.guards.client import BudgetError, Client, Plan, parse_metrics
+from twinspark.guards.model import (
+    Check,
+    Fingerprint,
+    NodeReport,
+    Report,
+    exit_status,
+    no_verdict,
+    verdict,
+)
+from twinspark.guards.settings import SettingsError, read_env
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from guards.conftest import Machine
+    from guards.fake_server import FakeServer
+
+PRINT = Fingerprint("0.27.1", "0.1.0", "13.3", "590.1", "6.14")
+GOOD = verdict("a", "n", True, "1", "1")
+BAD = verdict("b", "n", False, "1", "2")
+BROKEN = no_verdict("c", "n", "broken", "why")
+
+
+def node(rank: int, **changes: object) -> NodeReport:
+    made = NodeReport(
+        f"spark{rank + 1}", rank, 1.0, "emulated", "guard", 7, PRINT,
+        {"nnodes": "2", "kernel": "6.14"}, {"rank": str(rank)}, [GOOD],
+    )  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("checks", "status"),
+    [
+        ([GOOD], 0),
+        ([GOOD, BAD, BROKEN], 1),
+        ([GOOD, BROKEN], 2),
+        ([], 2),
+        ([no_verdict("x", "n", "skipped", "")], 2),
+        ([GOOD, no_verdict("x", "n", "note", "")], 0),
+    ],
+)
+def test_exit_status__is_two_when_nothing_was_checked(checks: list[Check], status: int) -> None:
+    assert exit_status(checks) == status
+
+
+def test_report__survives_its_file(tmp_path: Path) -> None:
+    made = Report([node(0, checks=[GOOD, replace(BAD, data={"x": [1, 2]})])])
+    report.write(made, tmp_path / "r.json")
+    assert report.read(tmp_path / "r.json") == made
+    assert json.loads((tmp_path / "r.json").read_text())["schema"] == "twinspark.guard/1"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": "twinspark.guard/9", "nodes": []}'])
+def test_report__refuses_another_schema(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(report.ReportError, match=r"r\.json"):
+        report.read(tmp_path / "r.json")
+
+
+def merged(*nodes: NodeReport) -> dict[str, Check]:
+    return {check.name: check for check in report.merge([Report([one]) for one in nodes]).checks}
+
+
+def test_merge__passes_equal_nodes() -> None:
+    assert {check.ok for check in merged(node(1), node(0)).values()} == {True}
+
+
+def test_merge__fails_when_a_node_is_missing() -> None:
+    assert merged(node(0))["merge.nodes"].kind == "missing"
+
+
+@pytest.mark.parametrize("equal", [{"nnodes": "2", "kernel": "6.17"}, {"nnodes": "2"}])
+def test_merge__fails_for_a_differing_fact(equal: dict[str, str]) -> None:
+    found = merged(node(0), node(1, equal=equal))["identity.equal"]
+    assert found.kind == "wrong"
+    assert "kernel" in found.detail
+
+
+def test_merge__fails_for_differing_patches() -> None:
+    def holds(state: str) -> list[Check]:
+        data = {"patches": [["f12", state]]}
+        return [verdict("overlay_applied.same_set", "n", True, "", "", data=data)]
+
+    same = merged(node(0, checks=holds("held")), node(1, checks=holds("held")))
+    assert same["overlay.equal"].ok
+    differ = merged(node(0, checks=holds("held")), node(1, checks=holds("skipped")))
+    assert differ["overlay.equal"].kind == "wrong"
+
+
+def test_fingerprint__says_what_changed_since_the_last_full_battery(tmp_path: Path) -> None:
+    assert "no full battery" in state.fingerprint_check("n", PRINT, tmp_path).detail
+    state.record(node(0, battery="full"), tmp_path)
+    assert "as at the full battery" in state.fingerprint_check("n", PRINT, tmp_path).detail
+    newer = replace(PRINT, driver="595.2")
+    assert "driver 590.1 -> 595.2" in state.fingerprint_check("n", newer, tmp_path).detail
+
+
+@pytest.mark.parametrize(("battery", "checks"), [("quick", [GOOD]), ("full", [GOOD, BAD])])
+def test_fingerprint__is_kept_only_from_a_full_battery_that_passed(
+    tmp_path: Path, battery: str, checks: list[Check]
+) -> None:
+    state.record(node(0, battery=battery, checks=checks), tmp_path)
+    assert state.last_full(tmp_path) is None
+    assert len((tmp_path / state.HISTORY_FILE).read_text().splitlines()) == 1
+
+
+def test_client__sends_nothing_beyond_its_plan(server: FakeServer) -> None:
+    with Client(server.url, "recall", Plan(1, 10, 1)) as client:
+        client.complete([1, 20], 1)
+        with pytest.raises(BudgetError):
+            client.complete([1, 20], 1)
+    with Client(server.url, "recall", Plan(9, 10, 9)) as client, pytest.raises(BudgetError):
+        client.complete([1] * 11, 1)
+    assert len(server.requests) == 1
+
+
+def test_parse_metrics__sums_engines_and_keeps_other_labels() -> None:
+    text = 'a{engine="0",position="1"} 2\na{engine="1",position="1"} 3\n# TYPE\nb 4.5\n'
+    assert parse_metrics(text) == {'a{position="1"}': 5.0, "b": 4.5}
+
+
+def test_read_env__reads_what_the_renderer_writes() -> None:
+    assert read_env("# c\n\nA=1\nB='x y'\n", "f") == {"A": "1", "B": "x y"}
+    with pytest.raises(SettingsError, match="f:1"):
+        read_env("export A=1\n", "f")
+
+
+@pytest.fixture
+def command(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., int]:
+    """Run `twinspark guard` with arguments, on the fake machine."""
+    (machine.root / "srv/models/recall").mkdir(parents=True)
+    (machine.root / "srv/models/recall/twinspark-oracle.json").write_text("{}")
+    monkeypatch.setattr(cli, "System", lambda: machine.system)
+
+    def one(*words: str) -> int:
+        parser = ArgumentParser()
+        cli.add_arguments(parser)
+        state_dir = str(tmp_path / "state")
+        return cli.run(parser.parse_args(["--etc", str(machine.etc), "--state", state_dir, *words]))
+
+    return one
+
+
+def test_command__writes_a_report_and_exits_zero(
+    command: Callable[..., int], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    assert command("--only", "health,recall,margin", "--json", str(out)) == 0
+    (one,) = report.read(out).nodes
+    assert one.rank == 0
+    assert [check.name for check in one.checks][-1] == "fingerprint"
+
+
+def test_command__exits_one_for_a_fault(command: Callable[..., int], server: FakeServer) -> None:
+    server.faults.soften = 0.5
+    assert command("--only", "margin") == 1
+
+
+def test_command__leaves_the_api_alone_on_rank_one(
+    command: Callable[..., int], machine: Machine, server: FakeServer
+) -> None:
+    machine.write_etc("node.env", "TWINSPARK_RANK=1\nTWINSPARK_NNODES=2\n")
+    assert command("--only", "recall") == 2  # zero checks
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("words", [("--only", "nonsense"), ("--etc", "/nonexistent")])
+def test_command__exits_two_when_it_cannot_run(
+    command: Callable[..., int], words: tuple[str, str]
+) -> None:
+    assert command(*words) == 2
+
+
+def test_command__sends_nothing_in_a_dry_run(
+    command: Callable[..., int], server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("--dry-run") == 0
+    assert server.requests == []
+    assert "together" in capsys.readouterr().out
+
+
+def test_command__merges_files(command: Callable[..., int], tmp_path: Path) -> None:
+    files = []
+    for one in (node(0), node(1)):
+        files.append(tmp_path / f"{one.node}.json")
+        report.write(Report([one]), files[-1])
+    assert command("--merge", *map(str, files)) == 0
+    assert command("--merge", str(files[0])) == 1
+    assert command("--merge", str(tmp_path / "none.json")) == 2
+
+
+def test_table__shows_every_check() -> None:
+    console = Console(record=True, width=200)
+    console.print(report.table(Report([node(0, checks=[GOOD, BAD])])))
+    text = console.export_text()
+    assert "wrong" in text
+    assert "1 passed, 1 failed" in text
