@@ -1,0 +1,423 @@
+"""Inputs, gates, kernels and anchors of each operation.
+
+A gate compares with the float64 reference that the tests use, on fresh random inputs and outputs
+poisoned with NaN, and raises: no time is reported on a red one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shapes import C128A_WIDTH, DIM, GROUP_DEPTH, GROUPS, HC_DEPTH, HEADS, MIXES, RANK, ROW_BYTES
+from twinspark.kernels import (
+    c128a_metadata,
+    fp8_o_proj,
+    hc_prenorm_gemm,
+    mqa_logits,
+    paged_mqa_logits,
+    zero_rows,
+)
+from twinspark.kernels.c128a_metadata.reference import c128a_metadata as c128a_reference
+from twinspark.kernels.fp8_o_proj.reference import fp8_o_proj as o_proj_reference
+from twinspark.kernels.hc_prenorm_gemm.reference import hc_prenorm_gemm as hc_reference
+from twinspark.kernels.mqa_logits.reference import mqa_logits as mqa_reference
+from twinspark.kernels.paged_mqa_logits.reference import paged_mqa_logits as paged_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shapes import Shape
+    from twinspark.kernels.config import Config
+
+CUDA = "cuda"
+FP8 = torch.float8_e4m3fn
+L2_TWICE = 128 << 20
+NAN = float("nan")
+
+
+class RedGateError(AssertionError):
+    """A kernel's result is not the reference's."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """One case made concrete.
+
+    Attributes:
+        kernels: Ours by name: lists of calls over rotated inputs.
+        anchors: The others', likewise.
+        gate: Error of the checked result; filled in by the op's `gate`.
+    """
+
+    kernels: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+    anchors: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+
+
+def deep_gemm() -> Any:  # noqa: ANN401 - a module without types
+    """DeepGEMM, or None where it is not installed."""
+    try:
+        import deep_gemm as module  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return module
+
+
+def relative(out: torch.Tensor, reference: torch.Tensor, limit: float) -> float:
+    """Relative error in the Frobenius norm over what the reference defines.
+
+    Raises:
+        RedGateError: It is above `limit` or NaN.
+    """
+    inside = torch.isfinite(reference)
+    have, want = out.double()[inside], reference.double()[inside]
+    error = float((have - want).norm() / want.norm().clamp_min(1e-300))
+    if not error <= limit:
+        raise RedGateError(f"relative error {error:.3e} is above {limit:.0e}")
+    return error
+
+
+# ---------------------------------------------------------------- mqa_logits
+
+
+def mqa_inputs(rows: int, keys: int, context: int) -> tuple[torch.Tensor, ...]:
+    """Random queries and keys with the causal bounds of the last `rows` tokens of a context."""
+    q = torch.randn(rows, HEADS, DIM, device=CUDA).to(FP8)
+    k = torch.randn(keys, DIM, device=CUDA).to(FP8)
+    k_scale = torch.rand(keys, device=CUDA) + 0.5
+    weights = torch.randn(rows, HEADS, device=CUDA)
+    ks = torch.zeros(rows, dtype=torch.int32, device=CUDA)
+    ke = (torch.arange(rows, device=CUDA) + context - rows + 1).div(4, rounding_mode="floor").int()
+    return q, k, k_scale, weights, ks, ke
+
+
+def torch_mqa(q, k, k_scale, weights, ks, ke):  # noqa: ANN001, ANN201, PLR0913
+    """What one writes without a kernel: float32 products in chunks of rows."""
+    out = torch.empty(q.shape[0], k.shape[0], device=q.device)
+    keys = k.float() * k_scale[:, None]
+    n = torch.arange(k.shape[0], device=q.device)
+    for at in range(0, q.shape[0], 128):
+        part = slice(at, at + 128)
+        score = torch.einsum("mhd,nd->mhn", q[part].float(), keys).relu_()
+        out[part] = torch.einsum("mhn,mh->mn", score, weights[part])
+        outside = (n < ks[part, None]) | (n >= ke[part, None])
+        out[part].masked_fill_(outside, float("-inf"))
+    return out
+
+
+def mqa_gate(config: Config | None = None) -> float:
+    """Odd sizes, moving bounds, NaN outside."""
+    args = mqa_inputs(67, 1333, 5400)
+    ks = torch.randint(0, 700, (67,), dtype=torch.int32, device=CUDA)
+    args = (*args[:4], ks, args[5])
+    run, _ = mqa_logits.dispatch(*args, config=config)
+    out = torch.full((67, 1536), NAN, device=CUDA)[:, :1333]
+    return relative(run(*args, out=out), mqa_reference(*args), 2e-5)
+
+
+def mqa_bench(shape: Shape, configs: list[Config | None]) -> Bench:
+    """Ours, DeepGEMM's, and the chunked torch path at the smallest case."""
+    sizes = shape.sizes
+    args = mqa_inputs(sizes["rows"], sizes["keys"], sizes["context"])
+    bench = Bench()
+    width = -(-sizes["keys"] // 256) * 256
+    out = torch.empty(sizes["rows"], width, device=CUDA)[:, : sizes["keys"]]
+    for config in configs:
+        run, reason = mqa_logits.dispatch(*args, config=config)
+        bench.kernels[config.key if config else reason] = [lambda run=run: run(*args, out=out)]
+    if module := deep_gemm():
+        q, k, k_scale, weights, ks, ke = args
+        bench.anchors["deepgemm"] = [
+            lambda: module.fp8_mqa_logits(q, (k, k_scale), weights, ks, ke, clean_logits=False)
+        ]
+    if sizes["context"] <= 16_384:
+        bench.anchors["torch"] = [lambda: torch_mqa(*args)]
+    return bench
+
+
+# ---------------------------------------------------------------- paged_mqa_logits
+
+
+def paged_cache(blocks: int, stride: int = 64 * 132) -> torch.Tensor:
+    """[blocks, 64, 1, 132] uint8 with pages `stride` bytes apart: values, then scales."""
+    raw = torch.empty(blocks, stride, dtype=torch.uint8, device=CUDA)
+    for at in range(0, blocks, 4096):
+        part = raw[at : at + 4096]
+        values = torch.randn(part.shape[0], 64 * 128, device=CUDA).to(FP8).view(torch.uint8)
+        part[:, : 64 * 128] = values
+        scales = torch.rand(part.shape[0], 64, device=CUDA) + 0.5
+        part[:, 64 * 128 : 64 * 132] = scales.view(torch.uint8)
+    return raw.as_strided((blocks, 64, 1, 132), (stride, 132, 132, 1))
+
+
+def paged_inputs(
+    cache: torch.Tensor, rows: int, keys: int, share: int
+) -> tuple[torch.Tensor, ...]:
+    """Flattened speculative rows, `share` of them on one block table; a row sees one key more."""
+    q = torch.randn(rows, 1, HEADS, DIM, device=CUDA).to(FP8)
+    weights = torch.randn(rows, HEADS, device=CUDA)
+    lens = (keys - torch.arange(rows, device=CUDA) % 2).int()[:, None].contiguous()
+    pages = -(-keys // 64)
+    tables = torch.cat([torch.randperm(cache.shape[0], device=CUDA) for _ in range(2)])
+    while len(tables) < rows // share * pages:
+        tables = torch.cat([tables, torch.randperm(cache.shape[0], device=CUDA)])
+    table = tables[: rows // share * pages].view(rows // share, pages).int()
+    return q, cache, weights, lens, table.repeat_interleave(share, 0).contiguous()
+
+
+def paged_gate(config: Config | None = None) -> float:
+    """Unequal rows, an empty one, pages far apart, shared and unshared tables, NaN outside."""
+    worst = 0.0
+    for share in (1, 3):
+        cache = paged_cache(40, 8640)
+        q, cache, weights, lens, table = paged_inputs(cache, 9, 1100, share)
+        counts = [1, 1100, 64, 0, 65, 1099, 500, 128, 3]
+        lens = torch.tensor(counts, dtype=torch.int32, device=CUDA)[:, None]
+        args = (q, cache, weights, lens, table)
+        run, _ = paged_mqa_logits.dispatch(*args, config=config)
+        out = torch.full((9, 1280), NAN, device=CUDA)[:, :1152]
+        run(*args, 1152, out=out)
+        worst = max(worst, relative(out, paged_reference(*args, 1152), 2e-5))
+        written = torch.isfinite(out).sum(1).cpu()
+        if written.tolist() != counts:
+            raise RedGateError(f"rows of {counts} keys had {written.tolist()} written")
+    return worst
+
+
+def paged_bench(shape: Shape, configs: list[Config | None]) -> Bench:
+    """Ours and DeepGEMM's over one large cache and several block tables."""
+    rows, keys, share = (shape.sizes[name] for name in ("rows", "keys", "share"))
+    pages = rows // share * (keys // 64)
+    sets = max(1, min(32, L2_TWICE // (pages * 64 * 132)))
+    cache = paged_cache(max(pages, 2 * L2_TWICE // (64 * 132)))
+    inputs = [paged_inputs(cache, rows, keys, share) for _ in range(sets)]
+    out = torch.empty(rows, keys, device=CUDA)
+    bench = Bench()
+    for config in configs:
+        run, reason = paged_mqa_logits.dispatch(
+            *inputs[0], rows_per_request=share, config=config
+        )
+        bench.kernels[config.key if config else reason] = [
+            lambda a=a, run=run: run(*a, keys, out=out) for a in inputs
+        ]
+    if module := deep_gemm():
+        processors = torch.cuda.get_device_properties(0).multi_processor_count
+        calls = []
+        for q, pool, weights, lens, table in inputs:
+            plan = module.get_paged_mqa_logits_metadata(lens, 64, processors)
+            calls.append(
+                lambda q=q, pool=pool, w=weights, n=lens, t=table, plan=plan: (
+                    module.fp8_paged_mqa_logits(q, pool, w, n, t, plan, keys, clean_logits=False)
+                )
+            )
+        bench.anchors["deepgemm"] = calls
+    return bench
+
+
+# ---------------------------------------------------------------- hc_prenorm_gemm
+
+
+def hc_inputs(rows: int, splits: int, depth: int = HC_DEPTH) -> tuple[torch.Tensor, ...]:
+    """Random residual streams and mixing matrix, outputs poisoned."""
+    x = torch.randn(rows, depth, device=CUDA).bfloat16()
+    fn = torch.randn(MIXES, depth, device=CUDA) * depth**-0.5
+    out = torch.full((splits, rows, MIXES), NAN, device=CUDA)
+    return x, fn, out, torch.full((splits, rows), NAN, device=CUDA)
+
+
+def hc_gate(config: Config | None = None) -> float:
+    """Few and many rows, odd depth, splits that do not divide it."""
+    worst = 0.0
+    for rows, splits, depth in ((6, 16, 16_384), (131, 3, 4096), (72, 7, 4128)):
+        args = hc_inputs(rows, splits, depth)
+        run, _ = hc_prenorm_gemm.dispatch(*args, config=config)
+        run(*args)
+        want, squares = hc_reference(args[0], args[1])
+        worst = max(worst, relative(args[2].sum(0), want, 3e-5))
+        worst = max(worst, relative(args[3].sum(0), squares, 1e-5))
+    return worst
+
+
+def hc_bench(shape: Shape, configs: list[Config | None]) -> Bench:
+    """Ours and DeepGEMM's at several splits, and torch."""
+    rows = shape.sizes["rows"]
+    sets = max(1, min(64, L2_TWICE // int(shape.bytes)))
+    bench = Bench()
+    split_counts = (4, 8, 16, 32, 64, 128) if rows <= 128 else (1, 2, 4, 8)
+    for splits in split_counts:
+        inputs = [hc_inputs(rows, splits) for _ in range(sets)]
+        for config in configs:
+            run, reason = hc_prenorm_gemm.dispatch(*inputs[0], config=config)
+            bench.kernels[f"{config.key if config else reason} splits={splits}"] = [
+                lambda a=a, run=run: run(*a) for a in inputs
+            ]
+        if module := deep_gemm():
+            bench.anchors[f"deepgemm splits={splits}"] = [
+                lambda a=a, s=splits: module.tf32_hc_prenorm_gemm(*a, s) for a in inputs
+            ]
+    inputs = [hc_inputs(rows, 1) for _ in range(sets)]
+    bench.anchors["torch"] = [
+        lambda a=a: (a[0].float() @ a[1].T, a[0].float().square().sum(-1)) for a in inputs
+    ]
+    return bench
+
+
+# ---------------------------------------------------------------- fp8_o_proj
+
+
+def o_proj_inputs(
+    tokens: int, groups: int = GROUPS, ranks: int = RANK, depth: int = GROUP_DEPTH
+) -> tuple[torch.Tensor, ...]:
+    """As the engine's quantizer and loader leave them: x [G, T, K] transposed, scales by token."""
+    x = torch.randn(groups, tokens, depth, device=CUDA).to(FP8).transpose(0, 1)
+    padded = -(-tokens // 4) * 4
+    scales = torch.randint(-3, 4, (groups, depth // 128, padded), device=CUDA)
+    x_scale = torch.exp2(scales.float()).permute(2, 0, 1)[:tokens]
+    weight = torch.randn(groups, ranks, depth, device=CUDA).to(FP8)
+    w_scale = torch.rand(groups, ranks // 128, depth // 128, device=CUDA) * 0.02 + 0.01
+    out = torch.full((tokens, groups, ranks), NAN, device=CUDA, dtype=torch.bfloat16)
+    return x, x_scale, weight, w_scale, out
+
+
+def o_proj_gate(config: Config | None = None) -> float:
+    """One, few and many tokens; the output is bfloat16, so 2^-9 a value."""
+    worst = 0.0
+    for tokens, groups in ((1, 2), (6, 4), (77, 2), (300, 1)):
+        args = o_proj_inputs(tokens, groups, 256, 512)
+        run, _ = fp8_o_proj.dispatch(*args, config=config)
+        worst = max(worst, relative(run(*args), o_proj_reference(*args[:4]), 4e-3))
+    return worst
+
+
+def o_proj_bench(shape: Shape, configs: list[Config | None]) -> Bench:
+    """Ours, DeepGEMM's einsum, and cuBLAS in bfloat16."""
+    tokens = shape.sizes["tokens"]
+    sets = max(1, min(8, L2_TWICE // int(shape.bytes)))
+    inputs = [o_proj_inputs(tokens) for _ in range(sets)]
+    bench = Bench()
+    for config in configs:
+        run, reason = fp8_o_proj.dispatch(*inputs[0], config=config)
+        bench.kernels[config.key if config else reason] = [
+            lambda a=a, run=run: run(*a) for a in inputs
+        ]
+    if module := deep_gemm():
+        bench.anchors["deepgemm"] = [
+            lambda a=a: module.fp8_einsum("bhr,hdr->bhd", a[:2], a[2:4], a[4], recipe=(1, 128, 128))
+            for a in inputs
+        ]
+    pairs = [(a[0].transpose(0, 1).bfloat16(), a[2].bfloat16().transpose(1, 2)) for a in inputs]
+    bench.anchors["cublas bf16"] = [lambda p=p: torch.bmm(*p) for p in pairs]
+    return bench
+
+
+# ---------------------------------------------------------------- zero_rows
+
+
+def zero_gate(config: Config | None = None) -> float:
+    """Every byte of the rows asked for, first and last included, and no other."""
+    cache = torch.randint(1, 256, (9, ROW_BYTES), dtype=torch.uint8, device=CUDA)
+    want = cache.clone()
+    ids = torch.tensor([0, 8, 3], device=CUDA)
+    want[ids] = 0
+    run, _ = zero_rows.dispatch(cache, ids, config=config)
+    run(cache, ids)
+    if not torch.equal(cache, want):
+        raise RedGateError("zeroed bytes are not exactly those of the rows asked for")
+    return 0.0
+
+
+def zero_bench(shape: Shape, configs: list[Config | None]) -> Bench:
+    """Ours on scattered rows, against a memset of as many adjacent bytes."""
+    rows = shape.sizes["rows"]
+    cache = torch.empty(1024, ROW_BYTES, dtype=torch.uint8, device=CUDA)
+    sets = max(1, min(64, 512 // rows))
+    order = torch.randperm(1024, device=CUDA)
+    ids = [order[i * rows : (i + 1) * rows].contiguous() for i in range(sets)]
+    bench = Bench()
+    for config in configs:
+        run, reason = zero_rows.dispatch(cache, ids[0], config=config)
+        bench.kernels[config.key if config else reason] = [
+            lambda i=i, run=run: run(cache, i) for i in ids
+        ]
+    bench.anchors["memset"] = [
+        lambda at=at: cache[at * rows : (at + 1) * rows].zero_() for at in range(sets)
+    ]
+    return bench
+
+
+# ---------------------------------------------------------------- c128a_metadata
+
+
+def c128a_inputs(decodes: int, prefills: int, context: int, active: int) -> tuple[Any, ...]:
+    """Stock's arguments for decodes at the end of a context and a prefill that ends there."""
+    tokens = decodes + prefills
+    tail = torch.arange(context - prefills, context, device=CUDA)
+    positions = torch.cat([torch.full((decodes,), context - 1, device=CUDA), tail])
+    requests = torch.arange(tokens, device=CUDA, dtype=torch.int32).clamp(max=max(decodes - 1, 0))
+    table = torch.randint(0, 9999, (max(decodes, 1), 4096), dtype=torch.int32, device=CUDA)
+    slots = torch.zeros(tokens, dtype=torch.int64, device=CUDA)
+    decode, prefill = (
+        torch.full((max(tokens, 1), C128A_WIDTH), -7, dtype=torch.int32, device=CUDA)
+        for _ in range(2)
+    )
+    lens = torch.full((max(tokens, 1),), -7, dtype=torch.int32, device=CUDA)
+    return positions, 128, decodes, requests, table, 2, slots, decode, lens, prefill, active
+
+
+def c128a_gate(config: Config | None = None) -> float:
+    """Decode rows at the buffer's stride and nothing written past a row's last 128 entries."""
+    args = c128a_inputs(5, 33, 100_000, 1024)
+    args[0][:5] = torch.tensor([0, 127, 128, 99_999, 5000], device=CUDA)
+    args[6][2] = -1
+    run, _ = c128a_metadata.dispatch(args[0], args[4], args[7], args[9], args[10], config=config)
+    decode, lens, prefill = run(*args)
+    host = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
+    rows, want_lens, want_prefill = c128a_reference(
+        host[0], 128, 5, host[3], host[4], 2, host[6], 1024
+    )
+    right = torch.equal(lens.cpu().long(), want_lens) and torch.equal(
+        prefill.cpu().long(), want_prefill
+    )
+    for got, row in zip(decode.cpu(), rows, strict=True):
+        n = len(row)
+        end = max(-(-n // 128), 1) * 128
+        right &= torch.equal(got[:n].long(), row) and bool((got[n:end] == -1).all())
+        right &= bool((got[end:] == -7).all())
+    if not right:
+        raise RedGateError("C128A metadata differ from the reference")
+    return 0.0
+
+
+def c128a_bench(shape: Shape, configs: list[Config | None]) -> Bench:
+    """Ours against a memset of as many bytes."""
+    sizes = shape.sizes
+    args = c128a_inputs(sizes["decodes"], sizes["prefills"], sizes["context"], sizes["active"])
+    bench = Bench()
+    for config in configs:
+        run, reason = c128a_metadata.dispatch(
+            args[0], args[4], args[7], args[9], args[10], config=config
+        )
+        bench.kernels[config.key if config else reason] = [lambda run=run: run(*args)]
+    to = torch.empty(int(shape.bytes), dtype=torch.uint8, device=CUDA)
+    bench.anchors["memset"] = [to.zero_]
+    return bench
+
+
+GATES: dict[str, Callable[..., float]] = {
+    "mqa_logits": mqa_gate,
+    "paged_mqa_logits": paged_gate,
+    "hc_prenorm_gemm": hc_gate,
+    "fp8_o_proj": o_proj_gate,
+    "zero_rows": zero_gate,
+    "c128a_metadata": c128a_gate,
+}
+BENCHES: dict[str, Callable[[Any, Any], Bench]] = {
+    "mqa_logits": mqa_bench,
+    "paged_mqa_logits": paged_bench,
+    "hc_prenorm_gemm": hc_bench,
+    "fp8_o_proj": o_proj_bench,
+    "zero_rows": zero_bench,
+    "c128a_metadata": c128a_bench,
+}

@@ -1,0 +1,153 @@
+"""C128A index metadata whose rows stay where a captured graph expects them.
+
+Stock packs the decode rows at the step's own width, while a captured graph reads them at the width
+of the capture (vllm/models/deepseek_v4/sparse_mla.py:320-341@0.27.1): here a decode row lies at the
+buffer's own stride, always.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from twinspark.kernels.c128a_metadata.kernel import c128a_metadata_kernel
+from twinspark.kernels.config import Config, select_sm121, sm121_table
+from twinspark.kernels.dispatch import KernelError, Target, Wanted, record, require, runnable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OP = "c128a_metadata"
+ALIGNMENT = 128  # entries: what the attention kernels read in one piece
+
+# n: entries a program; 16 B a thread a store.
+CONFIGS = tuple(Config(m=1, n=n, warps=4) for n in (512, 1024, 2048))
+SM90 = Config(m=1, n=1024, warps=4)
+INTERPRETER = Config(m=1, n=1024, warps=4)
+
+
+def choose(where: Target) -> tuple[Config, str]:
+    """Configuration for a device, with the reason."""
+    if where.capability == 0:
+        return INTERPRETER, "interpreter"
+    if where.capability == 90:
+        return SM90, "sm_90: fastest measured on H200"
+    return select_sm121(sm121_table(), OP, (SM90,)), f"{where.name}: as on H200, fits (rendered)"
+
+
+def launch(
+    positions: torch.Tensor,
+    compress_ratio: int,
+    num_decode_tokens: int,
+    token_to_req_indices: torch.Tensor,
+    block_table: torch.Tensor,
+    block_size: int,
+    slot_mapping: torch.Tensor,
+    global_decode_buffer: torch.Tensor,
+    decode_lens_buffer: torch.Tensor,
+    prefill_buffer: torch.Tensor,
+    max_compressed_tokens: int = 8192,
+    *,
+    config: Config,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Run one configuration; same parameters as stock's `build_c128a_topk_metadata`.
+
+    Args:
+        positions: [T] int64.
+        compress_ratio: Tokens that one compressed token stands for.
+        num_decode_tokens: Tokens [0, this) decode, the rest prefill.
+        token_to_req_indices: [>= T] int32.
+        block_table: [requests, pages] int32.
+        block_size: Compressed tokens a block.
+        slot_mapping: [>= T] int64; negative marks a padding token.
+        global_decode_buffer: [tokens, width] int32.
+        decode_lens_buffer: [tokens] int32.
+        prefill_buffer: [tokens, width] int32.
+        max_compressed_tokens: Widest row of this step; at most the buffer's width.
+        config: Tile.
+
+    Returns:
+        Decode rows [num_decode_tokens, width] at the buffer's stride, written to the end of each
+        row's last 128 entries (its length bounds the reads); lengths [num_decode_tokens]; prefill
+        rows [T - num_decode_tokens, max_compressed_tokens], packed and written whole.
+    """
+    tokens = positions.shape[0]
+    prefills = tokens - num_decode_tokens
+    decode = global_decode_buffer[:num_decode_tokens]
+    lens = decode_lens_buffer[:num_decode_tokens]
+    prefill = prefill_buffer.view(-1)[: prefills * max_compressed_tokens]
+    prefill = prefill.view(prefills, max_compressed_tokens)
+    if tokens == 0:
+        return decode, lens, prefill
+    c128a_metadata_kernel[(tokens, -(-max_compressed_tokens // config.n))](
+        global_decode_buffer,
+        global_decode_buffer.stride(0),
+        decode_lens_buffer,
+        prefill_buffer,
+        max_compressed_tokens,
+        positions,
+        compress_ratio,
+        max_compressed_tokens,
+        num_decode_tokens,
+        token_to_req_indices,
+        block_table,
+        block_table.stride(0),
+        block_size,
+        slot_mapping,
+        ALIGN=ALIGNMENT,
+        BLOCK=config.n,
+        **config.options(),
+    )
+    return decode, lens, prefill
+
+
+def dispatch(
+    positions: torch.Tensor,
+    block_table: torch.Tensor,
+    global_decode_buffer: torch.Tensor,
+    prefill_buffer: torch.Tensor,
+    max_compressed_tokens: int,
+    *,
+    config: Config | None = None,
+) -> tuple[Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]], str]:
+    """The kernel for a request: call it with stock's arguments, see `launch`.
+
+    Args:
+        positions: [T] int64.
+        block_table: [requests, pages] int32.
+        global_decode_buffer: [tokens, width] int32.
+        prefill_buffer: [tokens, width] int32, contiguous.
+        max_compressed_tokens: Widest row of this step.
+        config: Asks for one configuration (benchmarks, tests).
+
+    Returns:
+        The callable and the reason for it.
+
+    Raises:
+        KernelError: The request is outside the contract, or on no device that can run it.
+    """
+    named = {
+        "positions": positions,
+        "block_table": block_table,
+        "global_decode_buffer": global_decode_buffer,
+        "prefill_buffer": prefill_buffer,
+    }
+    require(
+        OP,
+        named,
+        positions=Wanted((None,), torch.int64),
+        block_table=Wanted((None, None), torch.int32, "last"),
+        global_decode_buffer=Wanted((None, None), torch.int32, "last"),
+        prefill_buffer=Wanted((None, None), torch.int32),
+    )
+    width = global_decode_buffer.shape[1]
+    if max_compressed_tokens > width:
+        raise KernelError(
+            f"{OP}: {max_compressed_tokens} compressed tokens do not fit the buffer's rows of {width}"
+        )
+    where = runnable(positions, OP, minimum=80)
+    chosen, reason = (config, "asked for") if config else choose(where)
+    record(OP, f"triton {chosen.key}", reason)
+    return partial(launch, config=chosen), reason

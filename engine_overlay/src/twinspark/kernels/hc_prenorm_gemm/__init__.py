@@ -1,0 +1,131 @@
+"""Product with the hyper-connection's mixing matrix, and the sum of squares its norm needs.
+
+Replaces DeepGEMM's `tf32_hc_prenorm_gemm`, which stock calls unconditionally
+(vllm/model_executor/kernels/mhc/tilelang.py:372@0.27.1). The consumer adds the splits up.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from twinspark.kernels.config import Config, select_sm121, sm121_table
+from twinspark.kernels.dispatch import Target, Wanted, interpreting, record, require, runnable
+from twinspark.kernels.hc_prenorm_gemm.kernel import MIXES, MIXES_PADDED, hc_prenorm_gemm_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OP = "hc_prenorm_gemm"
+TERMS = 2  # bf16 terms fn is split into: 16 bits of mantissa, against tf32's 11
+FEW_ROWS = 128  # up to here the matrix is most of the bytes and small tiles win
+
+# m: rows a program, n: the 24 mixes padded to 32, k: depth a step. m*k*2 B of x and 32*k*4 B of the
+# matrix a stage: k <= 256 keeps three stages under 99 KiB.
+CONFIGS = tuple(
+    Config(m=m, n=MIXES_PADDED, k=k, warps=warps, stages=stages)
+    for m, warps in ((16, 4), (32, 4), (64, 4), (64, 8), (128, 4), (128, 8))
+    for k in (64, 128, 256)
+    for stages in (2, 3, 4)
+    if m * k <= 8192 * 2
+)
+SM90_FEW = Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=3)
+SM90_MANY = Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=4)
+INTERPRETER = Config(m=16, n=MIXES_PADDED, k=64, warps=4, stages=1)
+
+
+def choose(where: Target, rows: int) -> tuple[Config, str]:
+    """Configuration for a device and a number of rows, with the reason."""
+    if where.capability == 0:
+        return INTERPRETER, "interpreter: smallest tile"
+    few = rows <= FEW_ROWS
+    size = f"M {'<=' if few else '>'} {FEW_ROWS}"
+    if where.capability == 90:
+        return SM90_FEW if few else SM90_MANY, f"sm_90: fastest measured on H200, {size}"
+    table = [row for row in sm121_table() if row.op == OP and (row.config.m <= 16) == few]
+    return select_sm121(table, OP), f"{where.name}: chosen from what fits sm_121 (rendered), {size}"
+
+
+def launch(
+    x: torch.Tensor,
+    fn: torch.Tensor,
+    out: torch.Tensor,
+    square: torch.Tensor,
+    *,
+    config: Config,
+    terms: int = TERMS,
+) -> None:
+    """Run one configuration; `dispatch` has checked the arguments.
+
+    Args:
+        x: [M, K] bfloat16.
+        fn: [24, K] float32.
+        out: [splits, M, 24] float32, written: each split's share of `x @ fn.T`.
+        square: [splits, M] float32, written: each split's share of the sum of squares.
+        config: Tiles.
+        terms: bfloat16 terms fn is split into.
+    """
+    rows, depth = x.shape
+    if rows == 0:
+        return
+    hc_prenorm_gemm_kernel[(-(-rows // config.m), out.shape[0])](
+        x,
+        fn,
+        out,
+        square,
+        rows,
+        depth,
+        x.stride(0),
+        fn.stride(0),
+        out.stride(0),
+        out.stride(1),
+        square.stride(0),
+        N=MIXES,
+        BM=config.m,
+        BN=config.n,
+        BK=config.k,
+        STAGES=config.stages,
+        TERMS=terms,
+        WIDE=interpreting(),
+        **config.options(),
+    )
+
+
+def dispatch(
+    x: torch.Tensor,
+    fn: torch.Tensor,
+    out: torch.Tensor,
+    square: torch.Tensor,
+    *,
+    config: Config | None = None,
+) -> tuple[Callable[..., None], str]:
+    """The kernel for a request: call it with the same four tensors.
+
+    Args:
+        x: [M, K] bfloat16.
+        fn: [24, K] float32.
+        out: [splits, M, 24] float32.
+        square: [splits, M] float32.
+        config: Asks for one configuration (benchmarks, tests).
+
+    Returns:
+        The callable and the reason for it.
+
+    Raises:
+        KernelError: The request is outside the contract, or on no device that can run it.
+    """
+    rows, depth = x.shape
+    require(
+        OP,
+        {"x": x, "fn": fn, "out": out, "square": square},
+        x=Wanted((rows, depth), torch.bfloat16, "last"),
+        fn=Wanted((MIXES, depth), torch.float32, "last"),
+        out=Wanted((square.shape[0], rows, MIXES), torch.float32, "last"),
+        square=Wanted((out.shape[0], rows), torch.float32, "last"),
+    )
+    where = runnable(x, OP, minimum=80)
+    chosen, reason = (config, "asked for") if config else choose(where, rows)
+    record(OP, f"triton {chosen.key}", reason)
+    return partial(launch, config=chosen), reason

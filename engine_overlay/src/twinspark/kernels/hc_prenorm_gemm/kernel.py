@@ -1,0 +1,66 @@
+"""Triton kernel of the hyper-connection product and sum of squares before the norm."""
+# ruff: noqa: ANN001, ANN202, N803, PLR0913 - a jitted function's parameters are Triton's, not Python's
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
+
+import triton
+import triton.language as tl
+
+MIXES = 24  # rows of fn: 2*4 + 4*4 for four residual streams
+MIXES_PADDED = 32
+
+
+@triton.jit
+def hc_prenorm_gemm_kernel(
+    x_ptr,  # [M, K] bf16
+    fn_ptr,  # [MIXES, K] f32
+    out_ptr,  # [SPLITS, M, MIXES] f32
+    square_ptr,  # [SPLITS, M] f32
+    rows,
+    depth,
+    x_stride,
+    fn_stride,
+    out_stride_split,
+    out_stride_row,
+    square_stride,
+    N: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    STAGES: tl.constexpr,
+    TERMS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """BM rows over one split of the depth.
+
+    x is bf16 already, so only fn is rounded. As a sum of TERMS bf16 numbers it keeps 8 bits of
+    mantissa a term and runs at bf16's rate: two terms are finer than one tf32 product.
+    """
+    row0 = tl.program_id(0).to(tl.int64) * BM
+    split = tl.program_id(1)
+    steps = (depth + BK - 1) // BK
+    each = (steps + tl.num_programs(1) - 1) // tl.num_programs(1)
+    r = row0 + tl.arange(0, BM)
+    n = tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    x_row = x_ptr + r[:, None] * x_stride
+    fn_row = fn_ptr + n[None, :].to(tl.int64) * fn_stride
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    square = tl.zeros((BM,), dtype=tl.float32)
+    for step in tl.range(split * each, tl.minimum((split + 1) * each, steps), num_stages=STAGES):
+        at = step * BK + k
+        x_ok = (r[:, None] < rows) & (at[None, :] < depth)
+        x = tl.load(x_row + at[None, :], mask=x_ok, other=0.0)
+        fn_ok = (n[None, :] < N) & (at[:, None] < depth)
+        fn = tl.load(fn_row + at[:, None], mask=fn_ok, other=0.0)
+        for _ in tl.static_range(TERMS):
+            term = fn.to(tl.bfloat16)
+            if WIDE:  # Triton's interpreter multiplies bf16 operands as the integers they are held in
+                acc = tl.dot(x.to(tl.float32), term.to(tl.float32), acc, input_precision="ieee")
+            else:
+                acc = tl.dot(x, term, acc)
+            fn -= term.to(tl.float32)
+        wide = x.to(tl.float32)
+        square += tl.sum(wide * wide, axis=1)
+    out = out_ptr + split.to(tl.int64) * out_stride_split + r[:, None] * out_stride_row + n[None, :]
+    tl.store(out, acc, mask=(r[:, None] < rows) & (n[None, :] < N))
+    tl.store(square_ptr + split.to(tl.int64) * square_stride + r, square, mask=r < rows)

@@ -1,0 +1,197 @@
+"""Indexer logits of prefill: every query row against a run of gathered keys.
+
+Replaces DeepGEMM's `fp8_mqa_logits` where the card has none (vllm/utils/deep_gemm.py:499@0.27.1).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from twinspark.kernels.config import Config, select_sm121, sm121_table
+from twinspark.kernels.dispatch import Target, Wanted, record, require, runnable
+from twinspark.kernels.mqa_logits.kernel import HEAD_DIM, HEADS, mqa_logits_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OP = "mqa_logits"
+ROW_ALIGNMENT = 256  # float32 elements: rows start on 1024 B, as DeepGEMM's do
+
+# m: query rows a program, n: keys a step. m*64 columns of float32 accumulators and n rows of them
+# are spread over the warps: m*n <= 64*warps keeps them under 128 registers a thread, n >= 16*warps
+# is what the matrix instructions of the warps cover. Stages past 4 buy nothing: a step's
+# arithmetic is longer than its load.
+CONFIGS = tuple(
+    Config(m=m, n=n, warps=warps, stages=stages, tma=tma, maxnreg=cap)
+    for m in (1, 2, 4)
+    for n, warps in ((64, 4), (128, 4), (128, 8), (256, 8))
+    for stages in (2, 3, 4)
+    for tma in (True, False)
+    for cap in (0, 128)
+    if m * n <= 64 * warps and (cap == 0 or m * n >= 32 * warps)
+)
+SM90 = Config(m=2, n=64, warps=4, stages=3, tma=True)
+INTERPRETER = Config(m=2, n=16, warps=4, stages=1)
+
+
+def choose(where: Target) -> tuple[Config, str]:
+    """Configuration for a device, with the reason."""
+    if where.capability == 0:
+        return INTERPRETER, "interpreter: smallest tile"
+    if where.capability == 90:
+        return SM90, "sm_90: fastest measured on H200"
+    chosen = select_sm121(sm121_table(), OP)
+    return chosen, f"{where.name}: chosen from what fits sm_121 (rendered, not timed)"
+
+
+def splits(rows: int, keys: int, config: Config, processors: int) -> int:
+    """Programs that share one block of rows.
+
+    Enough for four rounds of 16 resident warps a multiprocessor, so that the last round's idle
+    tail is short, but no program with fewer than 8 steps, over which it loads its queries.
+    """
+    blocks = -(-rows // config.m)
+    resident = processors * max(16 // config.warps, 1)
+    steps = -(-keys // config.n)
+    return max(1, min(-(-4 * resident // blocks), steps // 8))
+
+
+def _check(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    k_scale: torch.Tensor,
+    weights: torch.Tensor,
+    ks: torch.Tensor,
+    ke: torch.Tensor,
+) -> None:
+    m, n = q.shape[0], k.shape[0]
+    require(
+        OP,
+        {"q": q, "k": k, "k_scale": k_scale, "weights": weights, "ks": ks, "ke": ke},
+        q=Wanted((m, HEADS, HEAD_DIM), torch.float8_e4m3fn, "last"),
+        k=Wanted((n, HEAD_DIM), torch.float8_e4m3fn, "last"),
+        k_scale=Wanted((n,), torch.float32),
+        weights=Wanted((m, HEADS), torch.float32, "last"),
+        ks=Wanted((m,), torch.int32),
+        ke=Wanted((m,), torch.int32),
+    )
+
+
+def _describable(q: torch.Tensor, k: torch.Tensor) -> bool:
+    """Whether tensor descriptors can express the layouts: q packed, k's rows on 16 B."""
+    aligned = q.data_ptr() % 16 == 0 and k.data_ptr() % 16 == 0
+    return q.is_contiguous() and k.stride(0) % 16 == 0 and aligned
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    k_scale: torch.Tensor,
+    weights: torch.Tensor,
+    ks: torch.Tensor,
+    ke: torch.Tensor,
+    *,
+    config: Config,
+    processors: int,
+    clean_logits: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Run one configuration; `dispatch` has checked the arguments.
+
+    Args:
+        q: [M, 64, 128] float8_e4m3fn.
+        k: [N, 128] float8_e4m3fn.
+        k_scale: [N] float32.
+        weights: [M, 64] float32.
+        ks: [M] int32.
+        ke: [M] int32; a row's logits outside [ks, ke) are not written.
+        config: Tiles; descriptors are used only where the layout allows them.
+        processors: Multiprocessors to spread over.
+        clean_logits: Fill what is not written with -inf.
+        out: [M, N] float32 to write into; made when omitted.
+
+    Returns:
+        [M, N] float32, rows starting on 1024 B when made here.
+    """
+    rows, keys = q.shape[0], k.shape[0]
+    if out is None:
+        width = -(-keys // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        out = torch.empty((rows, width), dtype=torch.float32, device=q.device)[:, :keys]
+    if clean_logits:
+        out.fill_(float("-inf"))
+    if rows == 0 or keys == 0:
+        return out
+    tma = config.tma and _describable(q, k)
+    q_src, k_src = _descriptors(q, k, config) if tma else (q, k)
+    grid = (-(-rows // config.m), splits(rows, keys, config, processors))
+    mqa_logits_kernel[grid](
+        q_src,
+        k_src,
+        k_scale,
+        weights,
+        ks,
+        ke,
+        out,
+        rows,
+        keys,
+        q.stride(0),
+        q.stride(1),
+        k.stride(0),
+        weights.stride(0),
+        out.stride(0),
+        BM=config.m,
+        BN=config.n,
+        H=HEADS,
+        D=HEAD_DIM,
+        TMA=tma,
+        STAGES=config.stages,
+        **config.options(),
+    )
+    return out
+
+
+def _descriptors(q: torch.Tensor, k: torch.Tensor, config: Config) -> tuple[object, object]:
+    from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: PLC0415 - not in every mode
+
+    flat = q.view(-1, HEAD_DIM)
+    return (
+        TensorDescriptor.from_tensor(flat, [config.m * HEADS, HEAD_DIM]),
+        TensorDescriptor.from_tensor(k, [config.n, HEAD_DIM]),
+    )
+
+
+def dispatch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    k_scale: torch.Tensor,
+    weights: torch.Tensor,
+    ks: torch.Tensor,
+    ke: torch.Tensor,
+    *,
+    config: Config | None = None,
+) -> tuple[Callable[..., torch.Tensor], str]:
+    """The kernel for a request: call it with the same six tensors.
+
+    Args:
+        q: [M, 64, 128] float8_e4m3fn.
+        k: [N, 128] float8_e4m3fn.
+        k_scale: [N] float32.
+        weights: [M, 64] float32.
+        ks: [M] int32.
+        ke: [M] int32.
+        config: Asks for one configuration (benchmarks, tests).
+
+    Returns:
+        The callable and the reason for it.
+
+    Raises:
+        KernelError: The request is outside the contract, or on no device that can run it.
+    """
+    _check(q, k, k_scale, weights, ks, ke)
+    where = runnable(q, OP)
+    chosen, reason = (config, "asked for") if config else choose(where)
+    record(OP, f"triton {chosen.key}", reason)
+    return partial(launch, config=chosen, processors=where.processors), reason

@@ -1,0 +1,15 @@
+"""Zeroing rows, from the definition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def zero_rows(cache: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """A copy of `cache` [blocks, row] in which the rows `ids` are zero and no other byte differs."""
+    out = cache.clone()
+    out[ids.long()] = 0
+    return out
