@@ -55,6 +55,7 @@ def engine_environment(variant: Variant, layout: Layout) -> dict[str, str]:
     variables = {
         "PATH": f"{layout.release}/venv/bin:{_SYSTEM_PATH}",
         "TWINSPARK_REPORT_DIR": f"{layout.runtime}/overlay",
+        "TWINSPARK_MODEL": variant.MODEL,  # the unit holds its stamp against it before a start
     }
     variables |= _OFFLINE | _caches(layout.cache)
     if variant.is_deepseek:
