@@ -1,0 +1,118 @@
+"""Read the SM clock under load: the only way to see whether a cap holds, as a lock cannot be read back."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twinspark.host.parse import number
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+SLACK_MHZ = 15  # the driver steps the clock in 15 MHz
+FLOOR_MHZ = (
+    1500  # below it under load: the unit runs on a lower power level (850 MHz has been reported)
+)
+WARM_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Clocks under load in MHz."""
+
+    samples: tuple[int, ...]
+
+    @property
+    def highest(self) -> int:
+        """The highest clock seen."""
+        return max(self.samples, default=0)
+
+    @property
+    def median(self) -> float:
+        """The median clock."""
+        return statistics.median(self.samples) if self.samples else 0.0
+
+
+def judge(reading: Reading, cap: int, floor: int = FLOOR_MHZ) -> tuple[str, str]:
+    """Return the failed check's id and what to say; an empty id means that the cap holds."""
+    seen = f"median {reading.median:g} MHz, highest {reading.highest} MHz of {len(reading.samples)} readings"
+    if not reading.samples:
+        return "clock_reached", "no clock was read under load"
+    if reading.median < min(floor, cap):
+        return (
+            "clock_reached",
+            f"{seen}: stuck low; pull the unit's power for a minute (docs/symptoms.md S45)",
+        )
+    if reading.highest > cap + SLACK_MHZ:
+        return (
+            "clock_capped",
+            f"{seen}: the cap of {cap} MHz is not in force (docs/symptoms.md S56)",
+        )
+    return "", f"{seen}: the cap of {cap} MHz holds"
+
+
+def read_clock() -> int | None:
+    """Return the SM clock in MHz."""
+    asked = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader"]
+    done = subprocess.run(asked, check=False, capture_output=True, text=True)
+    return number(done.stdout) if done.returncode == 0 else None
+
+
+def sample(seconds: float, read: Callable[[], int | None], *, pause: float = 0.25) -> Reading:
+    """Read the clock for a while."""
+    end, found = time.monotonic() + seconds, []
+    while time.monotonic() < end:
+        value = read()
+        if value is not None:
+            found.append(value)
+        time.sleep(pause)
+    return Reading(tuple(found))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--cap", type=int, required=True, help="the cap in MHz")
+    parser.add_argument(
+        "--burn", nargs="+", required=True, help="program that loads the GPU and ends by itself"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="length of the reading (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--warm", type=float, default=WARM_SECONDS, help="seconds before it (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--floor", type=int, default=FLOOR_MHZ, help="least clock in MHz (default: %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Burn and read; 0 the cap holds, 1 it does not, 2 there was no load."""
+    try:
+        burning = subprocess.Popen(
+            args.burn, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    except OSError as error:
+        print(f"{args.burn[0]}: {error.strerror}")
+        return 2
+    try:
+        time.sleep(args.warm)
+        reading = sample(args.seconds, read_clock)
+        ended = burning.poll()
+    finally:
+        burning.terminate()
+        burning.wait(timeout=30)
+    if ended not in {None, 0}:
+        print(
+            f"{args.burn[0]} ended with {ended}: {(burning.stderr.read() if burning.stderr else '').strip()[-200:]}"
+        )
+        return 2
+    check, said = judge(reading, args.cap, args.floor)
+    print(json.dumps({"check": check, "said": said, "samples": reading.samples}))
+    return 1 if check else 0

@@ -1,0 +1,111 @@
+"""Let an engine start only when its memory is free, dropping the page cache where that helps.
+
+On GB10 the GPU's memory is the host's: page cache counts as used, so a load fails with 116 GiB "available".
+The cache is dropped only when no engine lives on the node (its own mapped weights are page cache too), and
+once: what is not free then is held by something that a person has to look at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twinspark.host.checks_host import KIB_PER_GIB, meminfo
+
+if TYPE_CHECKING:
+    import argparse
+
+ENGINE = re.compile(r"\bvllm\b.*\bserve\b|VLLM::")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do: `start`, `drop` the page cache first, or `refuse`."""
+
+    action: str
+    reason: str
+
+
+def engines(proc: Path, own: int) -> tuple[int, ...]:
+    """Return the ids of living engine processes, this one's own start and its parents left out."""
+    skip = {own, *_ancestors(proc, own)}
+    found = []
+    for folder in proc.glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        if int(folder.name) not in skip and ENGINE.search(words):
+            found.append(int(folder.name))
+    return tuple(sorted(found))
+
+
+def _ancestors(proc: Path, process: int) -> set[int]:
+    """Return the chain of parents."""
+    found: set[int] = set()
+    while process > 1 and process not in found:
+        found.add(process)
+        try:
+            text = (proc / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            break
+        process = int(text.rsplit(")", 1)[-1].split()[1])
+    return found
+
+
+def decide(memory: dict[str, int], wanted_gib: float, living: tuple[int, ...], *, dropped: bool) -> Decision:
+    """Decide from /proc/meminfo (KiB) whether an engine that needs `wanted_gib` may start.
+
+    Args:
+        memory: Name -> KiB.
+        wanted_gib: Memory in GiB that the engine takes.
+        living: Engine processes on this node.
+        dropped: Whether the page cache has just been dropped.
+    """
+    free = memory["MemFree"] / KIB_PER_GIB
+    available = memory.get("MemAvailable", memory["MemFree"]) / KIB_PER_GIB
+    numbers = f"{free:.1f} GiB free, {available:.1f} GiB available, {wanted_gib:g} GiB wanted"
+    if living:
+        return Decision("refuse", f"{numbers}; an engine lives here: process {', '.join(map(str, living))}")
+    if free >= wanted_gib:
+        return Decision("start", numbers)
+    if dropped or available < wanted_gib:
+        return Decision("refuse", f"{numbers}; it is not page cache: see what holds it with `ps --sort=-rss`")
+    return Decision("drop", f"{numbers}; page cache holds the rest")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--need", type=float, required=True, help="memory in GiB that the engine takes")
+    parser.add_argument("--proc", type=Path, default=Path("/proc"), help=argparse_suppress())
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+
+
+def argparse_suppress() -> str:
+    """Return argparse's mark for an option that only tests use."""
+    return "==SUPPRESS=="
+
+
+def run(args: argparse.Namespace) -> int:
+    """Admit or refuse: 0 the engine may start, 1 it may not, 2 the page cache could not be dropped."""
+    living = engines(args.proc, os.getpid())
+    dropped = False
+    while True:
+        memory = meminfo((args.proc / "meminfo").read_text(encoding="ascii"))
+        decision = decide(memory, args.need, living, dropped=dropped)
+        print(f"memory admission: {decision.action}: {decision.reason}", flush=True)
+        if decision.action != "drop":
+            return 0 if decision.action == "start" else 1
+        if args.dry_run:
+            return 0
+        try:
+            os.sync()
+            (args.proc / "sys/vm/drop_caches").write_text("1\n", encoding="ascii")
+        except OSError as error:
+            print(f"memory admission: the page cache cannot be dropped: {error}", file=sys.stderr)
+            return 2
+        dropped = True

@@ -1,0 +1,79 @@
+"""Which check catches which fault: each fault makes exactly its own check fail, and none is silent."""
+
+from __future__ import annotations
+
+import pytest
+from host.fakepair import FAULTS, Pair, expectations
+from twinspark.host.checks import CHECKS, judge_recordings
+from twinspark.host.symptoms import SYMPTOMS
+
+CLOCK = {"clock_capped", "clock_reached"}  # judged under load, in test_clock
+WISHES = {"spark1": expectations(0), "spark2": expectations(1)}
+
+
+def _failed(pair: Pair, faults: list[str], *, on_both: bool = False) -> set[str]:
+    verdicts = judge_recordings(pair.both(faults, on_both=on_both), WISHES)
+    return {one.check for one in verdicts if one.state in {"wrong", "warning"}}
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    return Pair(tmp_path, monkeypatch)
+
+
+def test_healthy_pair__every_check_is_asked_and_passes(pair):
+    verdicts = judge_recordings(pair.both(), WISHES)
+    not_ok = {
+        (one.check, one.node, one.state, one.detail, one.actual)
+        for one in verdicts
+        if one.state != "ok"
+    }
+    # with an engine running, free memory is not judged
+    assert {(check, state) for check, _, state, _, _ in not_ok} == {("memory_free", "unknown")}, (
+        not_ok
+    )
+    assert {one.check for one in verdicts} == {check.id for check in CHECKS}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, fault in FAULTS.items() if fault.check and fault.check not in CLOCK]
+)
+def test_fault__exactly_its_check_fails(pair, name):
+    assert _failed(pair, [name]) == {FAULTS[name].check}
+
+
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.check])
+def test_healthy_other_shape__nothing_fails(pair, name):
+    assert _failed(pair, [name], on_both=True) == set()
+
+
+def test_matrix__names_thirty_faults_and_their_rows():
+    breaking = {name: fault for name, fault in FAULTS.items() if fault.check}
+    assert len(breaking) >= 30
+    assert {fault.row for fault in FAULTS.values()} <= SYMPTOMS.keys()
+
+
+def test_matrix__every_check_has_a_fault_that_fails_it():
+    # the two nodes' versions are compared only when neither is pinned: see the tests below
+    caught = {fault.check for fault in FAULTS.values()}
+    assert {check.id for check in CHECKS} - caught == {"driver_equal", "kernel_equal"}
+
+
+def test_driver_unpinned__nodes_are_compared(pair):
+    wishes = {name: {**wish, "driver": ""} for name, wish in WISHES.items()}
+    verdicts = judge_recordings(pair.both(["driver_drifted"]), wishes)
+    assert {one.check for one in verdicts if one.state == "wrong"} == {"driver_equal"}
+
+
+def test_kernel_unpinned__nodes_are_compared(pair):
+    wishes = {name: {**wish, "kernels": []} for name, wish in WISHES.items()}
+    verdicts = judge_recordings(pair.both(["kernel_other"]), wishes)
+    assert {one.check for one in verdicts if one.state == "wrong"} == {"kernel_equal"}
+
+
+def test_bandwidth__slot_power_and_a_weak_rail_get_different_advice(pair):
+    rows = {}
+    for fault in ("link_13g", "link_61g"):
+        verdicts = judge_recordings(pair.both([fault]), WISHES)
+        rows[fault] = next(one.row for one in verdicts if one.state == "wrong")
+    assert rows == {"link_13g": 10, "link_61g": 11}
