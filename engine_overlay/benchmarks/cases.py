@@ -36,6 +36,7 @@ CUDA = "cuda"
 FP8 = torch.float8_e4m3fn
 L2_TWICE = 128 << 20
 NAN = float("nan")
+FP8_LIMIT = 3e-4  # Hopper adds FP8 products in about 14 bits: DeepGEMM is 1.3e-4 off likewise
 
 
 class RedGateError(AssertionError):
@@ -114,7 +115,7 @@ def mqa_gate(config: Config | None = None) -> float:
     args = (*args[:4], ks, args[5])
     run, _ = mqa_logits.dispatch(*args, config=config)
     out = torch.full((67, 1536), NAN, device=CUDA)[:, :1333]
-    return relative(run(*args, out=out), mqa_reference(*args), 2e-5)
+    return relative(run(*args, out=out), mqa_reference(*args), FP8_LIMIT)
 
 
 def mqa_bench(shape: Shape, configs: list[Config | None]) -> Bench:
@@ -179,7 +180,7 @@ def paged_gate(config: Config | None = None) -> float:
         run, _ = paged_mqa_logits.dispatch(*args, config=config)
         out = torch.full((9, 1280), NAN, device=CUDA)[:, :1152]
         run(*args, 1152, out=out)
-        worst = max(worst, relative(out, paged_reference(*args, 1152), 2e-5))
+        worst = max(worst, relative(out, paged_reference(*args, 1152), FP8_LIMIT))
         written = torch.isfinite(out).sum(1).cpu()
         if written.tolist() != counts:
             raise RedGateError(f"rows of {counts} keys had {written.tolist()} written")

@@ -31,7 +31,7 @@ CONFIGS = tuple(
     for stages in (2, 3, 4)
     for tma in (True, False)
     for cap in (0, 128)
-    if m * n <= 64 * warps and (cap == 0 or m * n >= 32 * warps)
+    if m * n <= 64 * warps and (cap == 0 or (m < 4 and m * n >= 32 * warps))
 )
 SM90 = Config(m=2, n=64, warps=4, stages=3, tma=True)
 INTERPRETER = Config(m=2, n=16, warps=4, stages=1)
