@@ -27,7 +27,7 @@ base_build() {
         # shellcheck disable=SC2016  # apt-get expands it
         mapfile -t -n 1 mirror < <(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages')
     fi
-    mmdebstrap --quiet --variant=apt --dpkgopt=force-unsafe-io --include="$(IFS=,; echo "${PACKAGES[*]}")" \
+    mmdebstrap --quiet --variant=apt --skip=cleanup/apt/lists --dpkgopt=force-unsafe-io --include="$(IFS=,; echo "${PACKAGES[*]}")" \
         "$SUITE" "$work" "${mirror[@]}" || { rm -rf --one-file-system "$work"; die "mmdebstrap could not build $SUITE (its words are above)"; }
     base_configure "$work"
     mv "$work" "$base"                    # complete or absent
@@ -55,6 +55,4 @@ base_configure() {
     chroot "$root" useradd --create-home --shell /bin/bash --groups sudo "$USERNAME"
     echo "$USERNAME ALL=(ALL) NOPASSWD: ALL" >"$root/etc/sudoers.d/$USERNAME"
     chmod 0440 "$root/etc/sudoers.d/$USERNAME"
-    # Ansible's cache_valid_time judges by this folder's age: emptied just now, it would look fresh
-    touch -d @0 "$root/var/lib/apt/lists"
 }

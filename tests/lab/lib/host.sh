@@ -58,3 +58,18 @@ take_lock() {
     echo "$1, pid $$" >"$LOCK"
     trap 'rm -f "$LOCK"' EXIT
 }
+
+# ---- traces: everything outside the cache that `up` makes or changes
+cmd_trace() {
+    { echo '# namespaces';  ip netns list | sort
+      echo '# links';       ip -br link | awk '{ print $1 }'
+      echo '# routes';      ip route
+      echo '# mounts';      awk '{ print $5 }' /proc/self/mountinfo | sort
+      echo '# cgroups';     find /sys/fs/cgroup -maxdepth 3 -name "$PREFIX*"
+      echo '# nft tables';  nft list tables
+      echo '# forwarding';  grep -H . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/*/forwarding
+      # shellcheck disable=SC2009  # pgrep cannot print arguments alone, and sorts by pid
+      echo '# processes';   ps -e -o args= | grep -E "systemd-nspawn|lab _supervise|$STATE" | grep -v grep | sort
+      echo '# files';       ls -d "$STATE"* "$LOCK" /run/netns /run/systemd/nspawn
+    } 2>/dev/null || true
+}

@@ -12,6 +12,9 @@ node_disk() {
     cp "$(resolver)" "$root/etc/resolv.conf"
     cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
     apt-config dump | grep -E '^Acquire::(http|https|Check-|Retries|ForceIP)' >"$root/etc/apt/apt.conf.d/90host" || true
+    # a stable release's lists change a few times a year: a young lab does not fetch them again (Ansible's
+    # cache_valid_time goes by this folder's age)
+    touch "$root/var/lib/apt/lists"
     ssh-keygen -q -t ed25519 -N '' -C "$node" -f "$root/etc/ssh/ssh_host_ed25519_key"
     echo "$(management_address "$node"),$node $(cut -d ' ' -f 1,2 "$root/etc/ssh/ssh_host_ed25519_key.pub")" >>"$STATE/known_hosts"
     for home in root "home/$USERNAME"; do
