@@ -1,10 +1,11 @@
 # shellcheck shell=bash
 # The nodes' root file system: built once from Debian's packages, then the read-only lower layer of both.
 
-# What a Spark's own system image has too, as far as the roles touch it. (libnuma1: without it the CPU
-# engine dies with "no attribute 'init_cpu_memory_env'".)
+# What a Spark's own system image has too, as far as the roles touch it, and what is large. The rest of the
+# host role's packages are left for that role to install. (libnuma1: without it the CPU engine dies with
+# "no attribute 'init_cpu_memory_env'".)
 PACKAGES=(systemd systemd-sysv dbus libpam-systemd openssh-server sudo ca-certificates
-          python3 python3-venv python3-apt
+          python3 python3-venv python3-dev python3-apt
           iproute2 iputils-ping ethtool netplan.io nftables pciutils kmod procps curl rsync libnuma1)
 # timers and consoles that only make noise here; tmp.mount: /tmp stays on disk, wheels are unpacked there
 MASKED=(apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer

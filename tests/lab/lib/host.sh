@@ -68,8 +68,9 @@ cmd_trace() {
       echo '# cgroups';     find /sys/fs/cgroup -maxdepth 3 -name "$PREFIX*"
       echo '# nft tables';  nft list tables
       echo '# forwarding';  grep -H . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/*/forwarding
-      # shellcheck disable=SC2009  # pgrep cannot print arguments alone, and sorts by pid
-      echo '# processes';   ps -e -o args= | grep -E "systemd-nspawn|lab _supervise|$STATE" | grep -v grep | sort
+      echo '# processes'
+      # shellcheck disable=SC2009  # pgrep cannot print the arguments alone
+      ps -e -o args= | grep -E "systemd-nspawn|lab _supervise|$STATE" | grep -v grep | sort
       echo '# files';       ls -d "$STATE"* "$LOCK" /run/netns /run/systemd/nspawn
     } 2>/dev/null || true
 }

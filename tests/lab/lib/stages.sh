@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# The stages of `./run test`, in order. A stage's failure does not hide what the later ones say.
+
+STAGES=(lint unit overlay lab)
+PASSED=0 FAILED=0
+export PYTHONDONTWRITEBYTECODE=1
+
+# NAME COMMAND...: a stage or a part of one; its words are on the screen, its result and time after them
+check() {
+    local name=$1 began=$EPOCHSECONDS; shift
+    printf '\n%s ==> %s\n' "$(clock)" "$name"
+    if apart "$@" </dev/null; then PASSED=$((PASSED + 1)); printf '%s <== %s: passed, %d s\n' "$(clock)" "$name" $((EPOCHSECONDS - began))
+    else FAILED=$((FAILED + 1)); printf '%s <== %s: FAILED, %d s\n' "$(clock)" "$name" $((EPOCHSECONDS - began)); return 1; fi
+}
+
+run_tests() {
+    local stage
+    (($#)) || set -- "${STAGES[@]}"
+    for stage; do [[ " ${STAGES[*]} " == *" $stage "* ]] || fail "no stage '$stage': there are ${STAGES[*]}"; done
+    step "Debian packages" test_packages
+    step "nothing left of an earlier run" "$LAB" down
+    step "controller environment" controller dev
+    for stage; do "stage_$stage" || true; done
+    printf '\n%d passed, %d failed\n' "$PASSED" "$FAILED"
+    ((FAILED == 0 && PASSED > 0))
+}
+
+test_packages() { lab_packages; debian_packages shellcheck; }
+
+stage_lint() {
+    cd "$ROOT" || return
+    check "lint: ansible" "$BIN/ansible-lint" --offline --profile production
+    check "lint: yaml" "$BIN/yamllint" --strict .
+    check "lint: python" "$BIN/ruff" check
+    check "lint: python format" "$BIN/ruff" format --check
+    check "lint: python types" "$BIN/mypy"
+    check "lint: python types of the lab" env MYPYPATH=tests:engine_overlay/src "$BIN/mypy" --explicit-package-bases \
+        tests/lab/recall_codes.py tests/lab/recall_weights.py tests/lab/recall_model.py tests/lab/vllm_alias.py
+    check "lint: shell" shellcheck --external-sources --check-sourced run .ci/run env/locks/renew tests/lab/lab
+}
+
+# Everything that needs neither a lab nor the engine: roles' rules, renders, schema, guards, recall model.
+stage_unit() {
+    cd "$ROOT" || return
+    check "unit" "$BIN/pytest" -q -m "not gpu and not lab and not slow and not vllm"
+}
+
+# The patches and kernels on the pristine wheel, Triton in its interpreter.
+stage_overlay() {
+    step "overlay test environment" overlay_environment
+    step "the pristine stock wheel" stock_wheel
+    cd "$ROOT" || return
+    local stock=$CACHE/stock/vllm-0.27.1
+    check "overlay on the pristine wheel" env CUDA_VISIBLE_DEVICES="" TRITON_INTERPRET=1 TWINSPARK_STOCK_WHEEL="$stock" \
+        PYTHONPATH="$stock:$ROOT/engine_overlay/src" "$CACHE/overlay-test-venv/bin/python" -m pytest -q -m "vllm and not gpu and not slow"
+}
+
+# One boot and one converge serve all of it.
+stage_lab() {
+    local before; before=$("$LAB" trace)
+    check "lab: up" up &&
+        check "lab: up again changes nothing" up_again &&
+        check "lab: guard" guard_again &&
+        check "lab: tests" "$BIN/pytest" -q -m lab
+    check "lab: down" "$LAB" down
+    check "lab: nothing left" same_trace "$before"
+}
+same_trace() { diff --label before --label after --unified=0 <(echo "$1") <("$LAB" trace); }
+guard_again() { play "$ROOT/playbooks/guard.yml"; report; }
+up_again() {
+    up
+    local recap; recap=$(sed -n '/^PLAY RECAP/,$p' "$LOGS/site.log")
+    [[ $(grep -c ' changed=0 .* failed=0 ' <<<"$recap") == 2 ]]
+}
