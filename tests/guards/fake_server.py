@@ -6,10 +6,12 @@ decode at the same time, logprobs with the model's known margin, and speculative
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -58,7 +60,7 @@ class FakeServer:
         self.block_size, self.faults = block_size, Faults()
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.blocks: dict[tuple[str, int], bool] = {}  # (salt, hash of the prefix) -> damaged
-        self.lock = threading.Lock()
+        self.lock, self.numbers = threading.Lock(), itertools.count()
         self.prefilling: set[int] = set()
         self.decoding: set[int] = set()
         self.drafts, self.accepted = 0, [0.0] * 5
@@ -250,7 +252,10 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
             prompts = body["prompt"]
             if isinstance(prompts, str) or isinstance(prompts[0], int):
                 prompts = [prompts]
-            choices = [server.answer(p, body, threading.get_ident()) for p in prompts]
+            with ThreadPoolExecutor(len(prompts)) as pool:  # the prompts of one request share steps
+                choices = list(
+                    pool.map(lambda p: server.answer(p, body, next(server.numbers)), prompts)
+                )
             usage: dict[str, Any] = {
                 "prompt_tokens": sum(c.pop("length") for c in choices),
                 "completion_tokens": sum(c.pop("count") for c in choices),
@@ -266,7 +271,7 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
             self.send_response(200)
             self.send_header("Connection", "close")
             self.end_headers()
-            me = threading.get_ident()
+            me = next(server.numbers)
             if not isinstance(body["prompt"], str):
                 server.prefill(body["prompt"], body.get("cache_salt") or "", me)
             with server.lock:

@@ -105,17 +105,20 @@ def test_merge__fails_for_differing_patches() -> None:
 
 def test_fingerprint__says_what_changed_since_the_last_full_battery(tmp_path: Path) -> None:
     assert "no full battery" in state.fingerprint_check("n", PRINT, tmp_path).detail
-    state.record(node(0, battery="full"), tmp_path)
+    state.record(node(0, battery="full"), tmp_path, whole=True)
     assert "as at the full battery" in state.fingerprint_check("n", PRINT, tmp_path).detail
     newer = replace(PRINT, driver="595.2")
     assert "driver 590.1 -> 595.2" in state.fingerprint_check("n", newer, tmp_path).detail
 
 
-@pytest.mark.parametrize(("battery", "checks"), [("quick", [GOOD]), ("full", [GOOD, BAD])])
+@pytest.mark.parametrize(
+    ("battery", "checks", "whole"),
+    [("quick", [GOOD], True), ("full", [GOOD, BAD], True), ("full", [GOOD], False)],
+)
 def test_fingerprint__is_kept_only_from_a_full_battery_that_passed(
-    tmp_path: Path, battery: str, checks: list[Check]
+    tmp_path: Path, battery: str, checks: list[Check], whole: bool
 ) -> None:
-    state.record(node(0, battery=battery, checks=checks), tmp_path)
+    state.record(node(0, battery=battery, checks=checks), tmp_path, whole=whole)
     assert state.last_full(tmp_path) is None
     assert len((tmp_path / state.HISTORY_FILE).read_text().splitlines()) == 1
 

@@ -88,7 +88,8 @@ def run_here(args: argparse.Namespace, battery: Battery, console: Console) -> in
     checks.append(state.fingerprint_check(context.node, now, args.state))
     made = runner.node_report(context, label(context.system), checks)
     try:
-        state.record(made, args.state)
+        whole = not args.only and not args.skip and args.where == "all"
+        state.record(made, args.state, whole=whole)
     except OSError as error:
         console.print(f"no history kept: {error}", style="yellow", markup=False)
     return finish(Report([made]), args.json, args.html, console)
@@ -123,7 +124,7 @@ def make_context(
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
     return Context(
         node=machine.node, settings=settings, system=machine, exam=exam, oracle=oracle,
-        depth=DEPTHS[battery], seed=seed, battery=battery, timeout=args.timeout,
+        depth=DEPTHS[battery], seed=seed, battery=battery, timeout=args.timeout, state=args.state,
     )  # fmt: skip
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from twinspark.guards.client import NOTHING, Client, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from twinspark.guards.exam import Exam
     from twinspark.guards.model import Check
@@ -67,6 +68,7 @@ class Context:
         battery: Which battery runs.
         timeout: Limit for one request, seconds.
         plan: What the running guard may send (set by the runner).
+        state: Folder of the history; None = compare with nothing.
     """
 
     node: str
@@ -79,11 +81,11 @@ class Context:
     battery: Battery = "guard"
     timeout: float = 120.0
     plan: Plan = NOTHING
+    state: Path | None = None
 
     def client(self) -> Client:
         """A client that may send what this guard's plan says."""
-        plan = replace(self.plan, seconds=self.timeout)
-        return Client(self.settings.url, self.settings.served_name, plan)
+        return Client(self.settings.url, self.settings.served_name, self.plan)
 
     @property
     def context_tokens(self) -> int:

@@ -31,12 +31,14 @@ class Question:
         expected: The answer.
         max_tokens: Tokens that the answer may take.
         position: Where in the document the answer stands, in tokens (estimated for text).
+        stop: Text that ends the answer.
     """
 
     prompt: Prompt
     expected: str
     max_tokens: int
     position: int
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,21 @@ class RecallExam:
         document = recall.block_context(blocks, block_size, seed)
         return self._paper(document, [recall.second_name(n.key) for n in document.needles])
 
+    def copies(self, length: int, count: int, seed: int, values: int = 30) -> Paper:
+        """Answers of many tokens: the values of a key, in order, until `.` ends them."""
+        document = recall.haystack(length, count, seed, "eq", values)
+        questions = tuple(
+            Question(
+                [*document.ids, *needle.question("eq")], " ".join(needle.answer("eq")[:-1]),
+                values + 2, needle.position, (".",),
+            )
+            for needle in document.needles
+        )  # fmt: skip
+        return Paper(document.ids, length, questions)
+
     def mark(self, question: Question, answer: Completion) -> Mark:
-        """The word must be right and its logprob at least the oracle's floor."""
-        got = answer.text.strip()
+        """The words must be right and each logprob at least the oracle's floor."""
+        got = answer.text.strip().removesuffix(" .")
         logprob = min(answer.logprobs, default=math.nan)
         margin = min(answer.margins, default=math.nan)
         if got != question.expected:
@@ -175,14 +189,16 @@ class ContentExam:
 
     def mark(self, question: Question, answer: Completion) -> Mark:
         """The first number of the answer decides; cut inside that number is truncated."""
-        logprob = answer.logprobs[0] if answer.logprobs else math.nan
-        margin = answer.margins[0] if answer.margins else math.nan
+        logprob = min(answer.logprobs, default=math.nan)
+        margin = min(answer.margins, default=math.nan)
         found = re.search(r"\d+", answer.text)
         got = found[0] if found else answer.text.strip()[:40]
         if got != question.expected:
             cut = answer.truncated and question.expected.startswith(found[0] if found else "")
             return Mark("truncated" if cut else "wrong", got, logprob, margin)
-        sharp = logprob >= SHARP_LOGPROB and (math.isnan(margin) or margin >= SHARP_MARGIN_NATS)
+        # a chat that thinks is asked without logprobs: then the content alone decides
+        sharp = math.isnan(logprob) or logprob >= SHARP_LOGPROB
+        sharp &= math.isnan(margin) or margin >= SHARP_MARGIN_NATS
         return Mark("pass" if sharp else "soft", got, logprob, margin)
 
     def _paper(self, length: int, count: int, seed: int) -> Paper:
@@ -207,7 +223,9 @@ class ContentExam:
         document = "".join(parts)
         tokens = self._count(document)
         questions = tuple(
-            Question(f"{document}\nRepeated: {asked}", str(code), 8, at * tokens // len(document))
+            Question(
+                f"{document}\nRepeated: {asked}", str(code), 8, at * tokens // len(document), (".",)
+            )
             for asked, code, at in facts
         )
         return Paper(document, tokens, questions)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinspark.guards.checks import (
+    acceptance,
+    blocks,
     config_match,
+    counters,
     determinism,
     first_token,
     health,
     identity,
+    ladder,
+    logs,
     margin,
     needles,
+    neighbours,
     overlay_applied,
+    puzzle,
+    structured,
+    text,
+    throughput,
+    trigger,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +38,18 @@ GUARDS: Final[tuple[Guard, ...]] = (
     determinism.GUARD,
     needles.GUARD,
     margin.GUARD,
+    neighbours.GUARD,
+    blocks.GUARD,
+    ladder.GUARD,
+    acceptance.GUARD,
+    trigger.GUARD,
+    text.GUARD,
+    structured.GUARD,
+    puzzle.GUARD,
+    throughput.GUARD,
+    # last, so that they see what the others set off
+    counters.GUARD,
+    logs.GUARD,
 )
 
 

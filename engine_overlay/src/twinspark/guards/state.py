@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -33,6 +34,31 @@ class LastFull:
     fingerprint: Fingerprint
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One run in the history.
+
+    Attributes:
+        time: Unix seconds.
+        battery: Which.
+        status: Exit status.
+        seed: Seed of its prompts.
+        failed: `guard kind` of each failure.
+        seconds: Wall time of all guards.
+        rates: Throughput figures, tokens/s.
+        fingerprint: Versions.
+    """
+
+    time: float
+    battery: str
+    status: int
+    seed: int
+    failed: list[str]
+    seconds: float
+    rates: dict[str, float]
+    fingerprint: Fingerprint
+
+
 def last_full(folder: Path) -> LastFull | None:
     """The last full battery, or None; an unreadable file counts as none."""
     try:
@@ -56,34 +82,64 @@ def fingerprint_check(node: str, now: Fingerprint, folder: Path) -> Check:
     return no_verdict("fingerprint", node, "note", why)
 
 
-def record(report: NodeReport, folder: Path) -> None:
+def record(report: NodeReport, folder: Path, *, whole: bool) -> None:
     """Append a line to the history; a passed full battery becomes the fingerprint to compare with.
+
+    Args:
+        report: What was found.
+        folder: Where state and history are kept.
+        whole: Whether every guard of the battery was asked for; a part proves no versions.
 
     Raises:
         OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     status = exit_status(report.checks)
-    if report.battery == "full" and status == 0:
+    if report.battery == "full" and whole and status == 0:
         state = LastFull(report.time, report.fingerprint)
         part = folder / f".{STATE_FILE}.{os.getpid()}"
         part.write_text(json.dumps(asdict(state), indent=1) + "\n", encoding="utf-8")
         part.replace(folder / STATE_FILE)
-    line = {
-        "time": report.time,
-        "battery": report.battery,
-        "status": status,
-        "seed": report.seed,
-        "failed": [f"{check.name} {check.kind}" for check in report.checks if check.ok is False],
-        "seconds": round(sum(seconds_by_guard(report.checks).values()), 1),
-        "fingerprint": asdict(report.fingerprint),
-    }
-    history = folder / HISTORY_FILE
-    kept = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
-    lines = [*kept[-(HISTORY_LINES - 1) :], json.dumps(line)]
+    line = HistoryLine(
+        report.time, report.battery, status, report.seed,
+        [f"{check.name} {check.kind}" for check in report.checks if check.ok is False],
+        round(sum(seconds_by_guard(report.checks).values()), 1),
+        {
+            check.name.partition(".")[2]: check.data["tokens_per_s"]
+            for check in report.checks
+            if check.name.startswith("throughput.") and check.data
+        },
+        report.fingerprint,
+    )  # fmt: skip
+    path = folder / HISTORY_FILE
+    kept = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    texts = [*kept[-(HISTORY_LINES - 1) :], json.dumps(asdict(line))]
     part = folder / f".{HISTORY_FILE}.{os.getpid()}"
-    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    part.replace(history)
+    part.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def lines(folder: Path) -> list[HistoryLine]:
+    """The history, oldest first; lines of another version are left out."""
+    try:
+        text = (folder / HISTORY_FILE).read_text(encoding="utf-8")
+    except OSError:
+        return []
+    read = TypeAdapter(HistoryLine)
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValidationError):
+            found.append(read.validate_json(line))
+    return found
+
+
+def history(folder: Path, fingerprint: Fingerprint, rate: str) -> list[float]:
+    """One throughput figure over the earlier runs on the same versions that passed."""
+    return [
+        line.rates[rate]
+        for line in lines(folder)
+        if line.fingerprint == fingerprint and line.status == 0 and rate in line.rates
+    ]
 
 
 def seconds_by_guard(checks: list[Check]) -> dict[str, float]:

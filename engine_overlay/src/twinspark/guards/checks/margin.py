@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from twinspark.guards.asking import ask
 from twinspark.guards.client import Plan
 from twinspark.guards.context import EVERY, Guard
 from twinspark.guards.exam import SHARP_LOGPROB, SHARP_MARGIN_NATS
@@ -25,10 +26,7 @@ def run(context: Context) -> list[Check]:
     paper = context.exam.needles(context.document_tokens, QUESTIONS, context.seed + 3)
     salt = context.salt("margin")
     with context.client() as client:
-        marks = [
-            context.exam.mark(q, client.complete(q.prompt, q.max_tokens, salt))
-            for q in paper.questions
-        ]
+        marks = [mark for _, mark, _ in (ask(context, client, q, salt) for q in paper.questions)]
     margins = [mark.margin for mark in marks]
     logprobs = [mark.logprob for mark in marks]
     data = {"margins": margins, "logprobs": logprobs}

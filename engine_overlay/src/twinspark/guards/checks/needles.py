@@ -9,19 +9,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from twinspark.guards.asking import Asked, ask, score
 from twinspark.guards.client import Plan
 from twinspark.guards.context import EVERY, Guard
-from twinspark.guards.model import Check, shorten, verdict
+from twinspark.guards.model import Check, verdict
 
 if TYPE_CHECKING:
-    from twinspark.guards.client import Client
     from twinspark.guards.context import Context
-    from twinspark.guards.exam import Mark, Paper, Question
-    from twinspark.guards.model import Kind
-    from twinspark.guards.wire import Completion
+    from twinspark.guards.exam import Paper
 
 COLD: Final = 3  # questions asked of fresh KV; the others share one salt
-_Asked = tuple["Question", "Mark", "Completion"]
 
 
 def run(context: Context) -> list[Check]:
@@ -43,30 +40,7 @@ def run(context: Context) -> list[Check]:
     ]
 
 
-def ask(context: Context, client: Client, question: Question, salt: str) -> _Asked:
-    """One question and its mark."""
-    answer = client.complete(question.prompt, question.max_tokens, salt)
-    return question, context.exam.mark(question, answer), answer
-
-
-def score(context: Context, name: str, asked: list[_Asked]) -> Check:
-    """All answers right and sharp; cut answers are told apart from wrong ones."""
-    bad = [
-        f"{q.expected}: {m.outcome} {m.got!r} lp {m.logprob:.2g} at token {q.position}"
-        for q, m, _ in asked
-        if not m.ok
-    ]
-    outcomes = {mark.outcome for _, mark, _ in asked if not mark.ok}
-    failure: Kind = "truncated" if outcomes == {"truncated"} else "wrong"
-    worst = min((mark.logprob for _, mark, _ in asked), default=math.nan)
-    return verdict(
-        name, context.node, not bad, f"{len(asked)} right",
-        f"{len(asked) - len(bad)} right, worst lp {worst:.2e}", shorten(bad, 3), failure=failure,
-        data={"worst_logprob": worst, "bad": len(bad), "asked": len(asked)},
-    )  # fmt: skip
-
-
-def _cache_read(context: Context, paper: Paper, warm: list[_Asked]) -> Check:
+def _cache_read(context: Context, paper: Paper, warm: list[Asked]) -> Check:
     """The cached arm must really have read the cache, or it has tested nothing."""
     counts = [answer.cached_tokens for _, _, answer in warm]
     known = [count for count in counts if count is not None]
@@ -82,7 +56,7 @@ def _cache_read(context: Context, paper: Paper, warm: list[_Asked]) -> Check:
     )  # fmt: skip
 
 
-def _equal(context: Context, cold: list[_Asked], warm: list[_Asked]) -> list[Check]:
+def _equal(context: Context, cold: list[Asked], warm: list[Asked]) -> list[Check]:
     if not context.exam.exact:
         return []
     gaps = [
