@@ -52,7 +52,7 @@ def twinspark_variant(
         own = hosts(_plain(hostvars, nodes), list(nodes))[host]
     except (VariantError, HostError) as error:
         raise AnsibleFilterError(" | ".join(str(error).splitlines())) from None
-    except KeyError as error:
+    except KeyError:
         raise AnsibleFilterError(f"{host} is not one of the nodes {', '.join(nodes)}") from None
     rendered = render(variant, own, Layout(release=f"{root}/current"))
     return {

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 
 def parse(configs: dict[str, list[str]]) -> dict[str, object]:
-    """What `vllm serve --config FILE` starts with, for many files in one process: imports take long.
+    """What `vllm serve --config FILE` starts with, for many files in one process.
 
     Args:
         configs: Flags to look at (without dashes) by file.
@@ -73,8 +73,9 @@ def _value(arguments, options, flag):
 
 def kv_needed(draft: bool, cases: list[list[int]]) -> list[int]:
     """Bytes by the wheel's own start-up check, for each (context, tokens in flight)."""
-    from overlay.deepseek import config, specs
     from vllm.v1.core import kv_cache_utils
+
+    from overlay.deepseek import config, specs
 
     layers = specs([0, 0] + [4, 128] * 20 + [4] + [0, 0, 0] * draft)
     groups = kv_cache_utils.get_kv_cache_groups(config(), layers)

@@ -146,7 +146,7 @@ def _parse_rail(name: str, number: int, rail: Mapping[str, Any]) -> Rail:
             f"{name}: {where}.address is {address}: write it with its prefix length, as "
             f"{address}/24"
         )
-    interface = str(rail.get("interface"))
+    interface = str(rail.get("interface") or "")
     if not _INTERFACE.fullmatch(interface):
         raise HostError(
             f"{name}: {where}.interface is {interface!r}: write the network interface's name, as "

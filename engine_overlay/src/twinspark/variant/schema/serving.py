@@ -17,7 +17,10 @@ class Serving(BaseModel):
     MODEL_KIND: Annotated[
         Literal["deepseek-v4-flash", "lab-recall"],
         Field(description="Which model this is: decides which other keys and values are possible."),
-        Key(Derived("the schema's own rules", "host"), source="the two models that this project serves"),
+        Key(
+            Derived("the schema's own rules", "host"),
+            source="the two models that this project serves",
+        ),
     ] = "deepseek-v4-flash"
     MODEL: Annotated[
         AbsolutePath,
