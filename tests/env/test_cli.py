@@ -92,6 +92,15 @@ def test_document__tells_drift_from_none(capsys, tmp_path):
     assert "-edited by hand" in printed.err
 
 
+@pytest.mark.parametrize("name", ["Flash.env", "a b.env", "x@y.env", "flash", "-a.env", "a.b.env"])
+def test_file_whose_name_cannot_name_a_unit__is_refused(capsys, tmp_path, name):
+    path = tmp_path / name
+    path.write_text((ENV / "flash-tp2.env").read_text())
+    status, printed = run(capsys, "check", path)
+    assert status == 1
+    assert "names the unit" in printed.err
+
+
 def test_missing_file__is_named(capsys, tmp_path):
     status, printed = run(capsys, "plan", tmp_path / "none.env")
     assert status == 1

@@ -73,6 +73,7 @@ def test_hosts__name_no_hca_unless_each_rail_has_one():
         (("twinspark_rails", 0, "address"), "198.51.100.2", "with its prefix length"),
         (("twinspark_rails", 0, "address"), "198.51.100.999/24", "not an address"),
         (("twinspark_rails", 0, "address"), "10.9.9.2/24", "not one subnet"),
+        (("twinspark_rails", 1, "address"), "198.51.100.3/24", "a subnet of its own"),
         (("twinspark_rails", 0, "interface"), ..., "write the network interface's name"),
         (("twinspark_rails", 0, "interface"), "a b", "write the network interface's name"),
     ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import annotated_types
 
+from twinspark.variant.field import SOURCES
 from twinspark.variant.keys import Derived, EngineEnv, Flag, key_of
 from twinspark.variant.planner import flash_layout, gib
 from twinspark.variant.schema import Variant
@@ -23,8 +24,7 @@ CONTEXTS = (131_072, 350_000, 524_288, 1_048_576)
 _HEAD = """\
 # Variants
 
-<!-- generated from engine_overlay/src/twinspark/variant: twinspark variant document --write
-env/README.md -->
+<!-- Generated from the schema: twinspark variant document --write env/README.md -->
 
 A variant is one env file, whole: nothing is inherited. `env/<variant>.env` is checked before any
 node is touched, and a refusal names the file and the line. `twinspark variant check env/*.env`
@@ -35,6 +35,12 @@ A line is blank, `# comment` from column 0, or `KEY=VALUE`. KEY has capital lett
 underscores; VALUE is bare (`A-Z a-z 0-9 _ . / : , @ % + = -`) or in single quotes, without single
 quotes, dollar signs and backslashes in it. There is no `export`, no comment behind a value, no
 expansion and no second assignment of a key. Bash, systemd and python-dotenv read these files alike.
+
+"""
+
+_FIELD = """
+Sources disagree; the values are of people who serve this model on Sparks, and none was measured on
+a Spark here:
 
 """
 
@@ -62,6 +68,8 @@ def document(variants: Mapping[str, Variant]) -> str:
         + "".join(_variant_table(variants))
         + "\n## Keys\n\n"
         + "".join(_key_table())
+        + _FIELD
+        + "".join(f"- **{name}**: {what}\n" for name, what in SOURCES.items())
         + _PLAN
         + "".join(plan_table())
     )

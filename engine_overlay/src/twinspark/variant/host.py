@@ -130,10 +130,12 @@ def _variables(name: str, hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str
             f"{name}: twinspark_rank is {rank!r}: write 0 for the head and 1 for the worker"
         )
     gid_index = own.get("twinspark_gid_index")
+    parsed = tuple(_parse_rail(name, number, rail) for number, rail in enumerate(rails))
+    _own_subnets(name, parsed)
     return {
         "rank": rank,
         "address": _checked(name, "ansible_host", own.get("ansible_host"), ipaddress.ip_address),
-        "rails": tuple(_parse_rail(name, number, rail) for number, rail in enumerate(rails)),
+        "rails": parsed,
         "gid_index": None if gid_index is None else int(gid_index),
     }
 
@@ -185,6 +187,15 @@ def _distinct(what: str, values: dict[str, str]) -> None:
                 "wait for each other without an error"
             )
         seen[value] = name
+
+
+def _own_subnets(name: str, rails: tuple[Rail, ...]) -> None:
+    networks = [str(ipaddress.ip_interface(rail.address).network) for rail in rails]
+    if len(set(networks)) < len(networks):
+        raise HostError(
+            f"{name}: two of twinspark_rails are in one subnet ({', '.join(networks)}), and the "
+            "kernel would send both over the first: give each rail a subnet of its own"
+        )
 
 
 def _one_subnet(number: int, rails: dict[str, Rail]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+_NAME = re.compile(r"[a-z0-9](-?[a-z0-9]){0,39}")
+
 
 def load(path: Path) -> Variant:
     """Read and check a variant's env file.
@@ -29,6 +32,16 @@ def load(path: Path) -> Variant:
     Raises:
         VariantError: The file is refused; the text names each line and what to do.
     """
+    if path.suffix != ".env" or not _NAME.fullmatch(path.stem):
+        raise VariantError(
+            str(path),
+            [
+                Problem(
+                    "the file's name names the unit and a folder on the nodes: write "
+                    "<name>.env, the name of small letters, digits and dashes"
+                )
+            ],
+        )
     return _validate(read(path), str(path)).named(path.stem)
 
 
