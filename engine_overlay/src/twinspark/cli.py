@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "checkpoint": ("twinspark.checkpoint.cli", "inspect, verify, fetch and copy the model's files"),
     "overlay": ("twinspark.overlay_cli", "list the patches, show what each process holds"),
     "guard": ("twinspark.guards.cli", "check that the running server's answers are right"),
+    "battery": ("twinspark.guards.battery_cli", "run the guards in depth, detached"),
 }
 
 

@@ -1,0 +1,184 @@
+"""`twinspark battery`: the guards in depth, detached from the terminal, with a history."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from twinspark.guards import cli, report, runner, state
+from twinspark.guards.battery import BatteryError, Folder, Progress, detach, status, stop
+from twinspark.guards.model import Report
+from twinspark.guards.registry import GUARDS, chosen
+from twinspark.guards.settings import SettingsError
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Literal
+
+    from twinspark.guards.context import Context
+
+WAIT_S: Final = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `twinspark battery`."""
+    words = ["quick", "full", "status", "resume", "stop", "history", "log"]
+    parser.add_argument("what", choices=words, help="a battery to start, or what to do with it")
+    parser.add_argument("--foreground", action="store_true", help="run here, not detached")
+    parser.add_argument("--wait", action="store_true", help="detached, but wait for its end")
+    parser.add_argument("--lock-fd", type=int, help="internal: the lock that the starter holds")
+    cli.add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start, resume or ask; 0 pass, 1 fail, 2 could not run."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    folder = Folder(args.state / "battery")
+    try:
+        if args.what in {"quick", "full", "resume"}:
+            return _start(args, folder, console)
+        return _ask(args, folder, console)
+    except (BatteryError, SettingsError, report.ReportError, ValueError) as error:
+        console.print(f"twinspark battery: {error}", style="bold yellow", markup=False)
+        return 2
+
+
+def _ask(args: argparse.Namespace, folder: Folder, console: Console) -> int:
+    code = 0
+    if args.what == "status":
+        line, code = status(folder)
+        console.print(line, markup=False)
+    elif args.what == "stop":
+        console.print(stop(folder), markup=False)
+    elif args.what == "history":
+        console.print(history_table(args))
+    elif folder.log.exists():
+        console.out(folder.log.read_text(encoding="utf-8"), end="")
+    return code
+
+
+def _start(args: argparse.Namespace, folder: Folder, console: Console) -> int:
+    """Run it here when asked to or when this is the detached process; otherwise detach."""
+    if args.list:
+        console.print(cli.guard_table())
+        return 0
+    if args.dry_run and args.what != "resume":
+        return cli.run_here(args, args.what, console)
+    held = args.lock_fd if args.lock_fd is not None else folder.lock()
+    try:
+        if args.lock_fd is not None:
+            return _run(args, folder, console)
+        if args.foreground:
+            folder.claim(held, os.getpid())
+            return _run(args, folder, console)
+        # fail here, in sight, for what can be known before
+        context = cli.make_context(args, "quick" if args.what == "resume" else args.what)
+        before = folder.read()
+        if args.what == "resume":
+            _resumable(before, context)
+        else:
+            folder.log.unlink(missing_ok=True)
+            chosen(args.what, cli.names(args.only), cli.names(args.skip))
+        pid = detach(folder, _arguments(args), held)
+    finally:
+        os.close(held)
+    console.print(
+        f"{args.what}: pid {pid}, log {folder.log}; twinspark battery status", markup=False
+    )
+    return _wait(folder) if args.wait else 0
+
+
+def _wait(folder: Folder) -> int:
+    while folder.running():
+        time.sleep(WAIT_S)
+    return status(folder)[1]
+
+
+def _arguments(args: argparse.Namespace) -> list[str]:
+    """The same command for the detached process."""
+    words = [args.what, "--state", str(args.state.resolve()), "--timeout", str(args.timeout)]
+    for name in ("etc", "json", "html"):
+        path = getattr(args, name)
+        words += [f"--{name}", str(path.absolute())] if path else []
+    for name in ("only", "skip"):
+        words += [f"--{name}", getattr(args, name)] if getattr(args, name) else []
+    words += ["--seed", str(args.seed)] if args.seed is not None else []
+    return words + ([f"--{args.where}"] if args.where != "all" else [])
+
+
+def _resumable(before: Progress | None, context: Context) -> Progress:
+    if before is None or before.status is not None:
+        raise BatteryError("nothing to resume: the last battery has finished, or none has run")
+    changed = before.fingerprint.changes(context.system.fingerprint())
+    if changed:
+        raise BatteryError(f"not resumed, the versions have changed: {', '.join(changed)}")
+    return before
+
+
+def _begin(args: argparse.Namespace, folder: Folder) -> tuple[Context, Progress]:
+    """The progress to go on from: an interrupted battery's, or a new one."""
+    if args.what == "resume":
+        quick = cli.make_context(args, "quick")
+        before = _resumable(folder.read(), quick)
+        progress = replace(before, resumes=before.resumes + 1)
+        context = cli.make_context(args, progress.battery)
+        return replace(context, seed=progress.present_seed), progress
+    battery: Literal["quick", "full"] = args.what
+    context = cli.make_context(args, battery)
+    guards = [
+        guard.name
+        for guard in chosen(battery, cli.names(args.only), cli.names(args.skip))
+        if runner.wanted_here(guard, context, args.where)
+    ]
+    return context, Progress(
+        battery, time.time(), context.seed, context.system.fingerprint(), guards,
+        arguments=_arguments(args),
+    )  # fmt: skip
+
+
+def _run(args: argparse.Namespace, folder: Folder, console: Console) -> int:
+    context, progress = _begin(args, folder)
+    folder.write(progress)
+    for guard in GUARDS:
+        if guard.name not in progress.guards or guard.name in progress.done:
+            continue
+        found = runner.run_one(guard, context)
+        cli.progress(found, console)
+        progress = progress.after(guard.name, found)
+        folder.write(progress)
+    note = state.fingerprint_check(context.node, progress.fingerprint, args.state)
+    made = runner.node_report(
+        replace(context, seed=progress.seed), cli.label(context.system), [*progress.checks, note]
+    )
+    whole = not {"--only", "--skip", "--local", "--api"} & set(progress.arguments)
+    state.record(made, args.state, whole=whole)
+    whole_report = Report([made])
+    report.write(whole_report, folder.report)
+    page = args.html or folder.report.with_suffix(".html")
+    code = cli.finish(whole_report, args.json, page, console)
+    folder.write(replace(progress, status=code))
+    return code
+
+
+def history_table(args: argparse.Namespace) -> Table:
+    """The history of this node, newest last."""
+    shown = Table(title=f"history in {args.state}", title_justify="left")
+    for column in ("when", "what", "status", "s", "failed", "tokens/s", "versions"):
+        shown.add_column(column, overflow="fold")
+    before = None
+    for line in state.lines(args.state)[-40:]:
+        rates = " ".join(f"{name} {rate:.0f}" for name, rate in line.rates.items())
+        changed = ", ".join(before.changes(line.fingerprint)) if before else line.fingerprint.vllm
+        when = time.strftime("%F %H:%M", time.localtime(line.time))
+        shown.add_row(
+            when, line.battery, str(line.status), f"{line.seconds:.0f}", ", ".join(line.failed),
+            rates, changed,
+        )  # fmt: skip
+        before = line.fingerprint
+    return shown

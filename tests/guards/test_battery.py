@@ -1,0 +1,146 @@
+"""The battery as a process: detached, one at a time, stoppable, resumable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from twinspark.guards import battery, battery_cli, report, state
+from twinspark.guards.battery import BatteryError, Folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from guards.conftest import Machine
+    from guards.fake_server import FakeServer
+
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "state/battery")
+
+
+@pytest.fixture
+def command(machine: Machine, tmp_path: Path, folder: Folder) -> Command:
+    """`twinspark battery` with the fake machine's configuration; real processes."""
+
+    def one(*words: str) -> int:
+        parser = ArgumentParser()
+        battery_cli.add_arguments(parser)
+        fixed = ["--etc", str(machine.etc), "--state", str(tmp_path / "state"), "--timeout", "10"]
+        return battery_cli.run(parser.parse_args([*words, *fixed]))
+
+    yield one
+    if folder.running():
+        battery.stop(folder)
+
+
+def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def done(folder: Folder) -> list[str]:
+    now = folder.read()
+    return now.done if now else []
+
+
+def test_battery__runs_in_a_session_of_its_own_and_alone(
+    command: Command, folder: Folder, server: FakeServer
+) -> None:
+    server.faults.hang_s = 1.5
+    assert command("quick", "--only", "health,first_token") == 0
+    until(lambda: "health" in done(folder))
+    pid = folder.holder()
+    assert os.getsid(pid) == os.getpgid(pid) == pid != os.getsid(0)
+    assert command("status") == 0
+    assert command("full", "--only", "health") == 2  # one at a time
+    until(lambda: not folder.running())
+    assert command("status") == 0
+    (node,) = report.read(folder.report).nodes
+    assert node.battery == "quick"
+    assert folder.report.with_suffix(".html").exists()
+    assert [line.battery for line in state.lines(folder.path.parent)] == ["quick"]
+
+
+def test_battery__fails_with_the_status_of_its_guards(
+    command: Command, folder: Folder, server: FakeServer
+) -> None:
+    server.faults.max_model_len = 1
+    assert command("quick", "--only", "health", "--wait") == 1
+    assert command("status") == 1
+    assert "health.model wrong" in state.lines(folder.path.parent)[0].failed
+
+
+def test_battery__goes_on_where_it_was_stopped(
+    command: Command, folder: Folder, server: FakeServer
+) -> None:
+    server.faults.hang_s = 5.0
+    command("quick", "--only", "health,first_token")
+    until(lambda: "health" in done(folder))
+    assert command("stop") == 0
+    assert command("status") == 2  # interrupted
+    server.faults.hang_s = 0.0
+    assert command("resume", "--wait") == 0
+    assert done(folder) == ["health", "first_token"]
+    assert [path for path, _ in server.requests].count("/health") == 1
+    now = folder.read()
+    assert now is not None
+    assert now.present_seed != now.seed  # the interrupted guard's prompts are warm by now
+    assert command("resume") == 2  # nothing is left
+
+
+def test_battery__is_free_again_after_a_kill(
+    command: Command, folder: Folder, server: FakeServer
+) -> None:
+    server.faults.hang_s = 5.0
+    command("quick", "--only", "health,first_token")
+    until(lambda: "health" in done(folder))
+    os.kill(folder.holder(), signal.SIGKILL)
+    until(lambda: not folder.running())
+    assert command("status") == 2
+    server.faults.hang_s = 0.0
+    assert command("quick", "--only", "health", "--wait") == 0
+
+
+def test_battery__is_not_resumed_on_other_versions(
+    command: Command, folder: Folder, server: FakeServer
+) -> None:
+    server.faults.hang_s = 5.0
+    command("quick", "--only", "health,first_token")
+    until(lambda: "health" in done(folder))
+    command("stop")
+    before = folder.read()
+    assert before is not None
+    newer = replace(before.fingerprint, driver="999")
+    folder.write(replace(before, fingerprint=newer))
+    assert command("resume") == 2
+
+
+def test_battery__says_when_none_has_run(command: Command) -> None:
+    assert command("status") == 2
+    assert command("stop") == 2
+    assert command("resume") == 2
+    assert command("history") == 0
+
+
+def test_lock__is_refused_while_held(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    held = folder.lock()
+    folder.claim(held, 4711)
+    assert folder.running()
+    with pytest.raises(BatteryError, match="4711"):
+        folder.lock()
+    os.close(held)
+    assert not folder.running()
