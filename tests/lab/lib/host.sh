@@ -50,13 +50,18 @@ cgroup_roots() {
 take_lock() {
     while :; do
         exec {LOCK_FD}>>"$LOCK"
-        flock --nonblock "$LOCK_FD" || die "another lab command is at work: $(tail -n 1 "$LOCK")"
+        flock --nonblock "$LOCK_FD" || lock_orphaned || die "another lab command is at work: $(<"$LOCK")"
         # whoever held it before has removed the file: then this lock guards nothing, take the new one
         [[ $LOCK -ef /proc/self/fd/$LOCK_FD ]] && break
         exec {LOCK_FD}>&-
     done
     echo "$1, pid $$" >"$LOCK"
     trap 'rm -f "$LOCK"' EXIT
+}
+# A command that was killed leaves a child or two with the lock, for a second or so.
+lock_orphaned() {
+    local holder; holder=$(<"$LOCK")
+    [[ ! -d /proc/${holder##* } ]] && flock --wait 10 "$LOCK_FD"
 }
 
 # ---- traces: everything outside the cache that `up` makes or changes

@@ -116,10 +116,10 @@ nat_down() {
 # CMD...: run it where Ansible runs. A resolver on the host's loopback is not there: use the one behind it.
 cmd_ctl() {
     [[ -e /run/netns/$PREFIX-ctl ]] || die "the lab is not up"
-    if [[ $(resolver) == /etc/resolv.conf ]]; then inside ctl "$@"; else
-        # shellcheck disable=SC2016
-        inside ctl unshare --mount bash -c 'mount --bind "$0" /etc/resolv.conf && exec "$@"' "$(resolver)" "$@"
-    fi
+    local enter=(nsenter --net="/run/netns/$PREFIX-ctl" --)
+    [[ $(resolver) != /etc/resolv.conf ]] || exec "${enter[@]}" "$@"
+    # shellcheck disable=SC2016  # the inner shell expands it
+    exec "${enter[@]}" unshare --mount bash -c 'mount --bind "$0" /etc/resolv.conf && exec "$@"' "$(resolver)" "$@"
 }
 
 resolver() {

@@ -77,7 +77,7 @@ wheels() {                                # LOCK
     "$BIN/python" "$ROOT/tests/lab/vllm_alias.py" "$WHEELS"
     for ((minor = 36; minor >= 5; minor--)); do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
     for tag in manylinux2014 manylinux2010 manylinux1; do platforms+=(--platform "${tag}_x86_64"); done
-    "$BIN/python" -m pip download --quiet --require-hashes --no-deps --only-binary :all: --python-version 3.11 \
+    "$BIN/python" -m pip download -qq --require-hashes --no-deps --only-binary :all: --python-version 3.11 \
         --implementation cp "${platforms[@]}" --find-links "$WHEELS" --dest "$WHEELS" --requirement "$lock" || {
         echo "If torch+cpu is what was not found: name a place for PyTorch's CPU wheels, for example in PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS."
         return 1
@@ -112,7 +112,7 @@ stock_wheel() {                           # prints nothing; the folder is $CACHE
     key=$(sha256sum <"$lock")
     [[ $(cat "$CACHE/stock/.complete" 2>/dev/null) != "$key" ]] || return 0
     rm -rf "$CACHE/stock"; mkdir -p "$folder"
-    "$BIN/python" -m pip download --quiet --require-hashes --no-deps --only-binary :all: --python-version 3.12 \
+    "$BIN/python" -m pip download -qq --require-hashes --no-deps --only-binary :all: --python-version 3.12 \
         --implementation cp --platform manylinux_2_28_x86_64 --dest "$CACHE/stock" --requirement "$lock"
     # the sources and the metadata: 44 MB of the 313, machine code is not what is tested
     "$BIN/python" - "$folder" "$CACHE"/stock/*.whl <<'PY'
