@@ -112,7 +112,7 @@ FILES = (
     File("toolchain", "/usr/local/cuda-*/bin/nvcc", "name"),
     File("toolchain", "/usr/local/cuda-*/bin/ptxas", "name"),
     File("toolchain", "/opt/twinspark/cuda/*/probe.json"),
-    File("toolchain", "/usr/bin/ninja", "name"),
+    File("host", "/usr/bin/ninja", "name"),
     File("engine", "/opt/twinspark/current/etc/*/engine.env", keep=_ENV),
     File("engine", "/opt/twinspark/current/etc/*/node.env", keep=_ENV),
     File("engine", "/proc/[0-9]*/maps", keep=r"libnccl"),
