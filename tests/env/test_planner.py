@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinspark.variant.planner import GIB, flash_layout
+from twinspark.variant.planner import GIB, Window, flash_layout
 
 MILLION = 1_048_576
 
@@ -14,6 +14,14 @@ MILLION = 1_048_576
 )
 def test_planner__gives_the_known_need_of_one_full_request(in_flight, gib):
     assert round(flash_layout(draft=True).bytes_needed(MILLION, in_flight) / GIB, 2) == gib
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "context", "pages"),
+    [(8192, MILLION, 131), (8193, MILLION, 131), (8194, MILLION, 132), (8192, 4096, 65)],
+)
+def test_window__holds_itself_what_is_in_flight_and_an_uneven_start(in_flight, context, pages):
+    assert Window(layers=1, window=128, block=64).pages(in_flight, context) == pages
 
 
 def test_planner__needs_less_without_the_draft_s_windows():

@@ -113,6 +113,13 @@ def test_lab_variant__has_rules_of_its_own(changes, key, advice):
     assert advice in line
 
 
+def test_step__must_hold_one_decode_step_of_all_requests():
+    changes = {"MAX_NUM_SEQS": "24", "SPEC_TOKENS": "15", "MAX_NUM_BATCHED_TOKENS": "256"}
+    (line,) = refused(**changes)
+    assert ": MAX_NUM_BATCHED_TOKENS: " in line
+    assert "384 tokens" in line
+
+
 def test_variant__names_all_that_is_wrong_in_the_file_s_order():
     lines = refused(SPEC_TOKENS="4", BLOCK_SIZE="64", MOE_BACKEND="auto")
     assert [line.split(": ")[1] for line in lines] == ["BLOCK_SIZE", "SPEC_TOKENS", "MOE_BACKEND"]

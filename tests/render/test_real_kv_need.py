@@ -10,7 +10,7 @@ from twinspark.variant.planner import flash_layout
 pytestmark = pytest.mark.vllm
 
 CONTEXTS = (1024, 4096, 100_000, 350_000, 1_013_504, 1_048_576)
-IN_FLIGHT = (256, 2048, 4096, 8192, 16_384, 65_536)
+IN_FLIGHT = (256, 2048, 4096, 8192, 8193, 8249, 16_384, 65_536)
 
 
 @pytest.mark.parametrize("draft", [True, False])
