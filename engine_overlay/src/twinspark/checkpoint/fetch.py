@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from twinspark.checkpoint.manifest import (
     scan,
 )
 from twinspark.checkpoint.options import add_work_options, options_of
+from twinspark.checkpoint.place import hub_cache_view, put_manifest, refuse_strays
 from twinspark.checkpoint.progress import meter
 from twinspark.checkpoint.space import check_space
 from twinspark.checkpoint.strict import write_atomically
@@ -84,6 +86,14 @@ def run(args: argparse.Namespace) -> int:
     report = verify.verify(args.directory, options)
     if report.problems or report.manifest is None:
         raise CheckpointError("; ".join(report.problems))
+    if args.hub_cache is not None:
+        commit = report.manifest.source.rpartition("@")[2]
+        hub_cache_view(
+            args.directory,
+            args.hub_cache,
+            args.repository,
+            commit if len(commit) == 40 else args.revision,
+        )
     if args.json:
         print(
             json.dumps(
@@ -110,7 +120,7 @@ def check(args: argparse.Namespace) -> None:
     here = read(args.directory / MANIFEST_NAME)
     if args.from_directory is None:
         wanted = source_name(args.repository, args.revision)
-        if here.source != wanted and here.origin != "known":
+        if not here.source.startswith(wanted) and here.origin != "known":
             raise CheckpointError(f"{args.directory} is from {here.source!r}, not {wanted!r}")
         return
     source = scan(args.from_directory)
@@ -144,11 +154,8 @@ def from_directory(source: Path, target: Path, options: verify.Options) -> int:
     promised = read(source / MANIFEST_NAME) if (source / MANIFEST_NAME).is_file() else None
     if promised is not None and (wrong := verify.compare_sizes(source, files, promised)):
         raise CheckpointError("; ".join(wrong))
+    refuse_strays(target, files)
     there = scan(target)
-    if stray := sorted(set(there) - set(files)):
-        raise CheckpointError(
-            f"{target} holds files that do not belong: {', '.join(stray)[:400]}: remove them"
-        )
     digests = _right_already(target, there, files, promised, options)
     wanted = {path: stat for path, stat in files.items() if path not in digests}
     if wanted:
@@ -218,22 +225,17 @@ def copy_file(source: Path, target: Path, path: str, bar: Meter) -> str:
 
 
 def write_manifest(root: Path, found: Manifest, promised: Manifest | None, source: str) -> None:
-    """Write the manifest of what was fetched; the source's own one stays as it is, and must fit.
+    """Write the manifest of what was copied; the source's own one stays as it is, and must fit.
 
     Raises:
         CheckpointError: the source does not hold what its manifest promises.
     """
-    shutil.rmtree(root / PARTS_NAME, ignore_errors=True)
-    if promised is not None:
-        if promised.tree_sha256 != found.tree_sha256:
-            wanted = promised.by_path()
-            wrong = [entry.path for entry in found.files if entry != wanted.get(entry.path)]
-            raise CheckpointError(f"{source} is not what its manifest says: {', '.join(wrong)}")
-        write_atomically(root / MANIFEST_NAME, promised.to_json())
+    if promised is None:
+        put_manifest(root, replace(found, source=source))
         return
-    named = verify.name_first_use(root, found)
-    origin = named.origin if named.origin == "known" else "source"
-    write_atomically(
-        root / MANIFEST_NAME,
-        of(found.files, origin=origin, kind=named.kind, source=source).to_json(),
-    )
+    shutil.rmtree(root / PARTS_NAME, ignore_errors=True)
+    if promised.tree_sha256 != found.tree_sha256:
+        wanted = promised.by_path()
+        wrong = [entry.path for entry in found.files if entry != wanted.get(entry.path)]
+        raise CheckpointError(f"{source} is not what its manifest says: {', '.join(wrong)}")
+    write_atomically(root / MANIFEST_NAME, promised.to_json())

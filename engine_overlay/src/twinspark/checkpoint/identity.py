@@ -104,6 +104,7 @@ def inspect(root: Path) -> Inspection:
         *_revision(root),
     )
     kind, basis = verdict(evidence)
+    architecture = _architecture(root, problems)
     return Inspection(
         kind,
         basis,
@@ -113,7 +114,7 @@ def inspect(root: Path) -> Inspection:
         structure.shard_bytes,
         tensors.total(),
         structure.drafts,
-        _architecture(root, problems),
+        architecture,
         dict(dtypes),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinspark.checkpoint import hashing, stamp, verify, wire
-from twinspark.checkpoint.errors import CannotRunError
+from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, Manifest, read
 from twinspark.checkpoint.strict import Reader, read_small
 
@@ -105,7 +105,7 @@ class Server:
                     with self._lock:
                         self._open -= 1
                         self._last = time.monotonic()
-        except (wire.PeerError, OSError) as error:
+        except (wire.PeerError, CheckpointError, OSError) as error:
             print(f"twinspark checkpoint: a stream ended: {error}", file=sys.stderr)
         finally:
             self._active.release()
