@@ -6,7 +6,7 @@
 # "no attribute 'init_cpu_memory_env'".)
 PACKAGES=(systemd systemd-sysv dbus libpam-systemd openssh-server sudo ca-certificates
           python3 python3-venv python3-dev python3-apt
-          iproute2 iputils-ping ethtool netplan.io nftables pciutils kmod procps curl rsync libnuma1)
+          iproute2 iputils-ping ethtool netplan.io nftables pciutils kmod procps curl rsync libnuma1 g++)
 # timers and consoles that only make noise here; tmp.mount: /tmp stays on disk, wheels are unpacked there
 MASKED=(apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer
         console-getty.service systemd-networkd-wait-online.service tmp.mount)
