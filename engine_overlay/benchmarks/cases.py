@@ -3,6 +3,7 @@
 A gate compares with the float64 reference that the tests use, on fresh random inputs and outputs
 poisoned with NaN, and raises: no time is reported on a red one.
 """
+# ruff: noqa: INP001 - scripts, not a package
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-
 from shapes import C128A_WIDTH, DIM, GROUP_DEPTH, GROUPS, HC_DEPTH, HEADS, MIXES, RANK, ROW_BYTES
+
 from twinspark.kernels import (
     c128a_metadata,
     fp8_o_proj,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shapes import Shape
+
     from twinspark.kernels.config import Config
 
 CUDA = "cuda"
@@ -94,7 +96,7 @@ def mqa_inputs(rows: int, keys: int, context: int) -> tuple[torch.Tensor, ...]:
     return q, k, k_scale, weights, ks, ke
 
 
-def torch_mqa(q, k, k_scale, weights, ks, ke):  # noqa: ANN001, ANN201, PLR0913
+def torch_mqa(q, k, k_scale, weights, ks, ke):  # noqa: ANN001, ANN201, PLR0913, PLR0917
     """What one writes without a kernel: float32 products in chunks of rows."""
     out = torch.empty(q.shape[0], k.shape[0], device=q.device)
     keys = k.float() * k_scale[:, None]
@@ -153,9 +155,7 @@ def paged_cache(blocks: int, stride: int = 64 * 132) -> torch.Tensor:
     return raw.as_strided((blocks, 64, 1, 132), (stride, 132, 132, 1))
 
 
-def paged_inputs(
-    cache: torch.Tensor, rows: int, keys: int, share: int
-) -> tuple[torch.Tensor, ...]:
+def paged_inputs(cache: torch.Tensor, rows: int, keys: int, share: int) -> tuple[torch.Tensor, ...]:
     """Flattened speculative rows, `share` of them on one block table; a row sees one key more."""
     q = torch.randn(rows, 1, HEADS, DIM, device=CUDA).to(FP8)
     weights = torch.randn(rows, HEADS, device=CUDA)
@@ -197,9 +197,7 @@ def paged_bench(shape: Shape, configs: list[Config | None]) -> Bench:
     out = torch.empty(rows, keys, device=CUDA)
     bench = Bench()
     for config in configs:
-        run, reason = paged_mqa_logits.dispatch(
-            *inputs[0], rows_per_request=share, config=config
-        )
+        run, reason = paged_mqa_logits.dispatch(*inputs[0], rows_per_request=share, config=config)
         bench.kernels[config.key if config else reason] = [
             lambda a=a, run=run: run(*a, keys, out=out) for a in inputs
         ]

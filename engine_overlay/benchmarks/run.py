@@ -1,7 +1,8 @@
 """Gate, then time, the kernels on a GPU; write JSON with provenance.
 
-To repeat: PYTHONPATH=engine_overlay/src python3 engine_overlay/benchmarks/run.py --out DIR [--sweep]
+To repeat: PYTHONPATH=engine_overlay/src python3 engine_overlay/benchmarks/run.py --sweep --out DIR
 """
+# ruff: noqa: INP001 - scripts, not a package
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ def provenance() -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(0),
         "nvidia_smi": card.stdout.strip(),
-        "capability": "sm_%d%d" % torch.cuda.get_device_capability(0),
+        "capability": "sm_{}{}".format(*torch.cuda.get_device_capability(0)),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "commit": os.environ.get("TWINSPARK_COMMIT", ""),
         "label": "emulated: ran on this card, which is not a GB10",
-        "repeat": "PYTHONPATH=engine_overlay/src python3 engine_overlay/benchmarks/run.py --out DIR",
+        "repeat": "python3 engine_overlay/benchmarks/run.py --sweep --out DIR",
     }
 
 
@@ -57,13 +58,21 @@ def ceilings() -> dict[str, float]:
     }
 
 
-def _row(shape: Shape, who: str, kind: str, calls: list[Any], top: dict[str, float]) -> dict[str, Any]:
+def _row(
+    shape: Shape, who: str, kind: str, calls: list[Any], top: dict[str, float]
+) -> dict[str, Any]:
     import timing  # noqa: PLC0415
 
     try:
         timed = timing.measure(calls)
     except Exception as error:  # noqa: BLE001 - one failing configuration must not lose the rest
-        return {"op": shape.op, "shape": shape.name, "who": who, "kind": kind, "error": str(error)[:300]}
+        return {
+            "op": shape.op,
+            "shape": shape.name,
+            "who": who,
+            "kind": kind,
+            "error": str(error)[:300],
+        }
     floor = max(shape.bytes / top["copy_bytes_per_s"], shape.flop / top["fp8_flop_per_s"]) * 1e6
     seconds = timed.median_us * 1e-6
     return {
@@ -120,7 +129,9 @@ def work(op: str, *, sweep: bool, gate_only: bool, top: dict[str, float]) -> dic
     return result
 
 
-def _spawn(op: str, out: Path, args: argparse.Namespace, *, gate_only: bool) -> subprocess.Popen[bytes]:
+def _spawn(
+    op: str, out: Path, args: argparse.Namespace, *, gate_only: bool
+) -> subprocess.Popen[bytes]:
     command = [sys.executable, __file__, "--worker", op, "--out", str(out)]
     command += ["--sweep"] if args.sweep else []
     command += ["--gate-only"] if gate_only else []
@@ -172,29 +183,16 @@ def show(rows: list[dict[str, Any]], best: int) -> None:
         for row in [*ours, *(r for r in good if r["kind"] == "anchor")]:
             print(
                 f"   {row['median_us']:10.2f} us [{row['p10_us']:.2f}-{row['p90_us']:.2f}] "
-                f"{row['tflops']:8.1f} TF {row['gbps']:8.1f} GB/s {row['of_floor']:6.1%}  {row['who']}"
+                f"{row['tflops']:8.1f} TF {row['gbps']:8.1f} GB/s "
+                f"{row['of_floor']:6.1%}  {row['who']}"
             )
         for row in mine:
             if "error" in row:
                 print("   failed", row["who"], row["error"][:160].replace("\n", " "))
 
 
-def main() -> int:
-    """Compile and gate all operations at once, then time them one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--ops", nargs="*", default=list(OPS))
-    parser.add_argument("--sweep", action="store_true", help="all configurations, not the chosen")
-    parser.add_argument("--best", type=int, default=4, help="configurations to print a case")
-    parser.add_argument("--limit", type=float, default=480, help="seconds after which no op starts")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--warm", help=argparse.SUPPRESS)
-    parser.add_argument("--gate-only", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.warm:
-        return warm(args.warm)
-    if args.worker:
-        return worker(args)
+def drive(args: argparse.Namespace) -> int:
+    """Compile and gate all operations side by side, then time them one after the other."""
     start = time.monotonic()
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "ceilings.json").write_text(json.dumps({}))
@@ -216,24 +214,51 @@ def main() -> int:
             report["errors"][op] = "not started: out of time"
             continue
         _spawn(op, args.out, args, gate_only=False).wait()
-        path = args.out / f"{op}.json"
-        part = json.loads(path.read_text()) if path.exists() else {"error": "worker died"}
-        report["gates"] += part.get("gates", [])
-        report["rows"] += part.get("rows", [])
-        if "error" in part:
-            report["errors"][op] = part["error"]
+        _collect(report, op, args.out / f"{op}.json")
         print(f"{op} done after {time.monotonic() - start:.0f} s", flush=True)
         (args.out / "report.json").write_text(json.dumps(report, indent=1))
     for path in args.out.glob("*.json"):
         if path.name != "report.json":
             path.unlink()
+    return conclude(report, args)
+
+
+def _collect(report: dict[str, Any], op: str, path: Path) -> None:
+    part = json.loads(path.read_text()) if path.exists() else {"error": "worker died"}
+    report["gates"] += part.get("gates", [])
+    report["rows"] += part.get("rows", [])
+    if "error" in part:
+        report["errors"][op] = part["error"]
+
+
+def conclude(report: dict[str, Any], args: argparse.Namespace) -> int:
+    """Print the tables and what failed; a red gate of a chosen configuration fails the run."""
     show(report["rows"], args.best)
     red = [row for row in report["gates"] if "error" in row]
     for row in red:
         print("RED", row["op"], row["config"], row["error"][:300].replace("\n", " "))
     for op, error in report["errors"].items():
         print("ERROR", op, error[-1500:])
-    return 1 if report["errors"] or (red and not args.sweep) else 0
+    return 1 if report["errors"] or red else 0
+
+
+def main() -> int:
+    """Compile and gate all operations at once, then time them one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ops", nargs="*", default=list(OPS))
+    parser.add_argument("--sweep", action="store_true", help="the finalists, not only the chosen")
+    parser.add_argument("--best", type=int, default=4, help="configurations to print a case")
+    parser.add_argument("--limit", type=float, default=480, help="seconds after which no op starts")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--warm", help=argparse.SUPPRESS)
+    parser.add_argument("--gate-only", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.warm:
+        return warm(args.warm)
+    if args.worker:
+        return worker(args)
+    return drive(args)
 
 
 if __name__ == "__main__":

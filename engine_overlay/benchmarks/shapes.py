@@ -1,4 +1,5 @@
-"""The one registry of shapes that kernels are timed at, each with the least work it can be done with."""
+"""The one registry of shapes that kernels are timed at, each with the least work it needs."""
+# ruff: noqa: INP001 - scripts, not a package
 
 from __future__ import annotations
 
@@ -73,9 +74,7 @@ def _o_proj(tokens: int) -> Shape:
     flop = 2.0 * tokens * GROUPS * GROUP_DEPTH * RANK
     weight = GROUPS * RANK * GROUP_DEPTH
     moved = weight + tokens * GROUPS * (GROUP_DEPTH * (1 + 4 / 128) + RANK * 2)
-    return Shape(
-        "fp8_o_proj", f"T={tokens}", {"tokens": tokens}, flop, moved, ">= 0.9x DeepGEMM"
-    )
+    return Shape("fp8_o_proj", f"T={tokens}", {"tokens": tokens}, flop, moved, ">= 0.9x DeepGEMM")
 
 
 def _zero(rows: int) -> Shape:

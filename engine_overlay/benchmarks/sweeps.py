@@ -1,4 +1,5 @@
-"""Which configurations a sweep on sm_90 tries: those whose tiles its 64-row instruction can fill."""
+"""Which configurations a sweep times: an operation's finalists, or all where they are few."""
+# ruff: noqa: INP001 - scripts, not a package
 
 from __future__ import annotations
 
@@ -17,35 +18,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shapes import Shape
+
     from twinspark.kernels.config import Config
 
 
 def _mqa(_: Shape) -> Sequence[Config]:
-    # descriptors; the two pointer forms only as a control
-    control = [c for c in mqa_logits.CONFIGS if c.key in ("m2n64k0w4s3ptr", "m2n128k0w8s3ptr")]
-    return control + [c for c in mqa_logits.CONFIGS if c.tma]
+    return mqa_logits.FINALISTS
 
 
 def _paged(shape: Shape) -> Sequence[Config]:
-    rows = {1, 2} if shape.sizes["share"] > 1 else {1}
-    return [c for c in paged_mqa_logits.CONFIGS if c.m in rows]
+    shared = shape.sizes["share"] > 1
+    return paged_mqa_logits.FINALISTS_SHARED if shared else paged_mqa_logits.FINALISTS
 
 
 def _hc(shape: Shape) -> Sequence[Config]:
-    if shape.sizes["rows"] <= 16:
-        return [c for c in hc_prenorm_gemm.CONFIGS if c.m == 16]
-    if shape.sizes["rows"] <= 128:
-        return [c for c in hc_prenorm_gemm.CONFIGS if c.m <= 64 and c.k <= 128 and c.warps == 4]
-    return [c for c in hc_prenorm_gemm.CONFIGS if c.m >= 64]
+    rows = shape.sizes["rows"]
+    if rows <= hc_prenorm_gemm.ONE_TILE:
+        return hc_prenorm_gemm.FINALISTS_ONE
+    few = rows <= hc_prenorm_gemm.FEW_ROWS
+    return hc_prenorm_gemm.FINALISTS_FEW if few else hc_prenorm_gemm.FINALISTS_MANY
 
 
 def _o_proj(shape: Shape) -> Sequence[Config]:
     tokens = shape.sizes["tokens"]
-    if tokens <= 16:
-        return [c for c in fp8_o_proj.CONFIGS if c.m == 16 and c.stages >= 4]
-    if tokens <= 128:
-        return [c for c in fp8_o_proj.CONFIGS if c.tma and c.m <= 64 and c.stages in (3, 4, 6)]
-    return [c for c in fp8_o_proj.CONFIGS if c.tma and c.m >= 64 and c.n >= 64 and c.stages <= 4]
+    if tokens <= fp8_o_proj.FEW_TOKENS:
+        return fp8_o_proj.FINALISTS_FEW
+    many = tokens > fp8_o_proj.SOME_TOKENS
+    return fp8_o_proj.FINALISTS_MANY if many else fp8_o_proj.FINALISTS_SOME
 
 
 def _zero(_: Shape) -> Sequence[Config]:

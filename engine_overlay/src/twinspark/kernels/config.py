@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SM121_SHARED_BYTES = (
-    101_376  # bytes a block may take: 99 KiB, CUDA's limit for compute capability 12.x
-)
+# CUDA's limits for compute capability 12.x
+SM121_SHARED_BYTES = 101_376  # a block may take
 SM121_REGISTERS = 65_536  # 32-bit registers of one multiprocessor
 SM121_SHARED_SM = 102_400  # bytes of one multiprocessor
 SM121_SHARED_RESERVED = 1_024  # bytes CUDA takes of each resident block
@@ -32,6 +31,9 @@ class Config:
         stages: Software-pipelining depth of the loop.
         tma: Tiles come through tensor descriptors rather than pointers.
         maxnreg: Cap on registers a thread; 0 leaves it to ptxas.
+        lean: Only the matrix operands are pipelined, not the scales beside them.
+        waves: Rounds of resident programs the work is cut into, where an operation cuts it; 0: its
+            own default.
     """
 
     m: int
@@ -41,12 +43,16 @@ class Config:
     stages: int = 2
     tma: bool = False
     maxnreg: int = 0
+    lean: bool = False
+    waves: int = 0
 
     @property
     def key(self) -> str:
         """Short stable name, for tables."""
         text = f"m{self.m}n{self.n}k{self.k}w{self.warps}s{self.stages}"
-        return text + ("tma" if self.tma else "ptr") + (f"r{self.maxnreg}" if self.maxnreg else "")
+        text += "tma" if self.tma else "ptr"
+        text += f"r{self.maxnreg}" if self.maxnreg else ""
+        return text + ("lean" if self.lean else "") + (f"v{self.waves}" if self.waves else "")
 
     def options(self) -> dict[str, int]:
         """Launch options Triton takes beside the kernel's arguments."""
@@ -81,7 +87,7 @@ def fits(resources: Resources, shared_limit: int = SM121_SHARED_BYTES) -> bool:
 
 
 def resident_warps(resources: Resources) -> int:
-    """Warps of this kernel one sm_121 multiprocessor holds at once (registers in units of 256 a warp)."""
+    """Warps of this kernel that one sm_121 multiprocessor holds; registers go by 256 a warp."""
     a_warp = -(-resources.registers * 32 // 256) * 256
     by_registers = SM121_REGISTERS // (a_warp * resources.config.warps)
     by_shared = SM121_SHARED_SM // (resources.shared + SM121_SHARED_RESERVED)
@@ -138,6 +144,6 @@ def from_json(text: str) -> tuple[Resources, ...]:
 
 @cache
 def sm121_table() -> tuple[Resources, ...]:
-    """The committed table of what each configuration takes on sm_121a (rendered: compiled, not run)."""
+    """The committed table of what each configuration takes on sm_121a (rendered: never run)."""
     text = files("twinspark.kernels").joinpath("sm121_resources.json").read_text(encoding="utf-8")
     return from_json(text)

@@ -162,8 +162,8 @@ class Wanted:
         if not sizes or tensor.dtype != self.dtype:
             return False
         if self.layout == "all":
-            return tensor.is_contiguous()
-        return self.layout == "any" or tensor.stride(-1) == 1 or tensor.numel() == 0
+            return bool(tensor.is_contiguous())
+        return bool(self.layout == "any" or tensor.stride(-1) == 1 or tensor.numel() == 0)
 
 
 def require(op: str, tensors: Mapping[str, torch.Tensor], **wanted: Wanted) -> None:

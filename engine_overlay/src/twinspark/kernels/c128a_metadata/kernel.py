@@ -1,5 +1,5 @@
 """Triton kernel of the C128A index metadata, with the row stride pinned to the buffer's."""
-# ruff: noqa: ANN001, ANN202, N803, PLR0913 - a jitted function's parameters are Triton's, not Python's
+# ruff: noqa: ANN001, ANN201, N803, PLR0913, PLR0917 - Triton's parameters, not Python's
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 
 import triton

@@ -1,4 +1,5 @@
 """C128A index metadata, from the definition."""
+# ruff: noqa: PLR0913, PLR0917 - the operation's own arguments
 
 from __future__ import annotations
 

@@ -3,9 +3,11 @@
 Replaces DeepGEMM's `fp8_einsum("bhr,hdr->bhd")` (vllm/models/deepseek_v4/nvidia/ops/o_proj.py:66
 @0.27.1) and takes `wo_a` as the loader leaves it without DeepGEMM: [G*R, K] with float32 scales.
 """
+# ruff: noqa: PLR0913 - the operation's own arguments
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,44 +15,66 @@ import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
 from twinspark.kernels.dispatch import KernelError, Target, Wanted, record, require, runnable, shape
-from twinspark.kernels.fp8_o_proj.kernel import SCALE_BLOCK, fp8_o_proj_kernel
+from twinspark.kernels.fp8_o_proj.kernel import (
+    SCALE_BLOCK,
+    fp8_o_proj_few_kernel,
+    fp8_o_proj_kernel,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 OP = "fp8_o_proj"
-FEW_TOKENS = 32  # one tile of 16 or 32 tokens: the weight is all of the bytes
+FEW_TOKENS = 16  # up to here one tile of tokens, and all of the time is latency
 SOME_TOKENS = 512
 
-# m: tokens, n: ranks, k: depth a step; k = 128 because every 128 of depth has its own scale, n <=
-# 128 because every 128 ranks have. m < 64 puts the weight on the row side. m*n <= 64*32*warps:
-# the product of a step and the sum over steps are separate accumulators.
+# m: tokens, n: ranks, k: depth a step.
+# Few tokens: k/128 scale blocks go side by side, (m + n)*k bytes a stage; with two stages or more
+# 99 KiB allow k = 1024 only at n = 16. More tokens: k = 128, because every 128 of depth has its own
+# scale, n <= 128, because every 128 ranks have, and m*n <= 64*32*warps, because the product of a
+# step and the sum over steps are separate accumulators.
 CONFIGS = tuple(
+    Config(m=16, n=n, k=k, warps=warps, stages=stages)
+    for n, k, warps in ((16, 512, 2), (16, 512, 4), (16, 1024, 4), (32, 256, 4), (32, 512, 4))
+    for stages in (2, 3, 4)
+) + tuple(
     Config(m=m, n=n, k=SCALE_BLOCK, warps=warps, stages=stages, tma=tma)
     for m, n, warps in (
-        (16, 32, 4), (16, 64, 4), (16, 128, 4), (32, 32, 4), (32, 64, 4), (64, 32, 4),
-        (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 64, 8), (128, 128, 8), (256, 128, 16),
+        (64, 32, 4), (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 64, 8), (128, 128, 8),
     )
-    for stages in (2, 3, 4, 6, 8)
+    for stages in (2, 3, 4, 6)
     for tma in (True, False)
 )  # fmt: skip
-SM90_FEW = Config(m=16, n=64, k=128, warps=4, stages=6, tma=True)
-SM90_SOME = Config(m=64, n=64, k=128, warps=4, stages=4, tma=True)
-SM90_MANY = Config(m=128, n=128, k=128, warps=8, stages=4, tma=True)
-INTERPRETER = Config(m=16, n=64, k=128, warps=4, stages=1)
+SM90_FEW = Config(m=16, n=16, k=512, warps=2, stages=4)
+SM90_SOME = Config(m=64, n=64, k=SCALE_BLOCK, warps=4, stages=6, tma=True)
+SM90_MANY = Config(m=128, n=64, k=SCALE_BLOCK, warps=4, stages=3, tma=True)
+INTERPRETER_FEW = Config(m=16, n=32, k=256, warps=4, stages=1)
+INTERPRETER = Config(m=64, n=64, k=SCALE_BLOCK, warps=4, stages=1)
+# What was fastest on an H200 at one of the registered shapes, and what came close.
+FINALISTS_FEW = (
+    SM90_FEW,
+    Config(m=16, n=16, k=1024, warps=4, stages=3),
+    Config(m=16, n=32, k=512, warps=4, stages=4),
+)
+FINALISTS_SOME = (SM90_SOME, Config(m=64, n=64, k=SCALE_BLOCK, warps=4, stages=4, tma=True))
+FINALISTS_MANY = (
+    SM90_MANY,
+    Config(m=64, n=128, k=SCALE_BLOCK, warps=4, stages=3, tma=True),
+    Config(m=128, n=128, k=SCALE_BLOCK, warps=8, stages=4, tma=True),
+)
 
 
 def choose(where: Target, tokens: int) -> tuple[Config, str]:
     """Configuration for a device and a number of tokens, with the reason."""
+    few, many = tokens <= FEW_TOKENS, tokens > SOME_TOKENS
     if where.capability == 0:
-        return INTERPRETER, "interpreter: smallest tile"
-    size = f"T = {tokens}"
+        return INTERPRETER_FEW if few else INTERPRETER, "interpreter: smallest tile"
+    size = f"T <= {FEW_TOKENS}" if few else f"T {'>' if many else '<='} {SOME_TOKENS}"
     if where.capability == 90:
-        few = SM90_FEW if tokens <= FEW_TOKENS else SM90_SOME
-        chosen = SM90_MANY if tokens > SOME_TOKENS else few
+        chosen = SM90_FEW if few else SM90_MANY if many else SM90_SOME
         return chosen, f"sm_90: fastest measured on H200, {size}"
-    limit = 16 if tokens <= FEW_TOKENS else 64 if tokens <= SOME_TOKENS else 128
-    table = [row for row in sm121_table() if row.op == OP and row.config.m == limit]
+    rows = 16 if few else 128 if many else 64
+    table = [row for row in sm121_table() if row.op == OP and row.config.m == rows]
     return select_sm121(table, OP), f"{where.name}: chosen from what fits sm_121 (rendered), {size}"
 
 
@@ -77,7 +101,7 @@ def _describable(x: torch.Tensor, weight: torch.Tensor) -> bool:
     tokens, _, depth = x.shape
     packed = x.stride() == (depth, tokens * depth, 1) or x.shape[1] == 1
     aligned = x.data_ptr() % 16 == 0 and weight.data_ptr() % 16 == 0
-    return packed and weight.is_contiguous() and x.stride(0) == depth and aligned
+    return bool(packed and weight.is_contiguous() and x.stride(0) == depth and aligned)
 
 
 def launch(
@@ -106,38 +130,28 @@ def launch(
     ranks = weight.shape[1]
     if out.numel() == 0:
         return out
+    strides = (
+        *x.stride()[:2],
+        *weight.stride()[:2],
+        *x_scale.stride(),
+        *weight_scale.stride(),
+        *out.stride()[:2],
+    )
+    sizes = (tokens, ranks, depth, *strides)
+    grid = (-(-ranks // config.n), -(-tokens // config.m), groups)
+    if config.m < 64:
+        fp8_o_proj_few_kernel[grid](
+            x, weight, x_scale, weight_scale, out, *sizes,
+            BM=config.m, BN=config.n, BLOCKS=math.gcd(config.k, depth) // SCALE_BLOCK,
+            STAGES=config.stages, **config.options(),
+        )  # fmt: skip
+        return out
     tma = config.tma and _describable(x, weight)
     x_src, w_src = _descriptors(x, weight, config) if tma else (x, weight)
-    grid = (-(-ranks // config.n), -(-tokens // config.m), groups)
     fp8_o_proj_kernel[grid](
-        x_src,
-        w_src,
-        x_scale,
-        weight_scale,
-        out,
-        tokens,
-        ranks,
-        depth,
-        x.stride(0),
-        x.stride(1),
-        weight.stride(0),
-        weight.stride(1),
-        x_scale.stride(0),
-        x_scale.stride(1),
-        x_scale.stride(2),
-        weight_scale.stride(0),
-        weight_scale.stride(1),
-        weight_scale.stride(2),
-        out.stride(0),
-        out.stride(1),
-        BM=config.m,
-        BN=config.n,
-        BK=config.k,
-        SWAP=config.m < 64,
-        TMA=tma,
-        STAGES=config.stages,
-        **config.options(),
-    )
+        x_src, w_src, x_scale, weight_scale, out, *sizes,
+        BM=config.m, BN=config.n, BK=config.k, TMA=tma, STAGES=config.stages, **config.options(),
+    )  # fmt: skip
     return out
 
 
@@ -160,7 +174,7 @@ def dispatch(
     *,
     config: Config | None = None,
 ) -> tuple[Callable[..., torch.Tensor], str]:
-    """The kernel for a request: call it with the same five tensors (weights as `grouped` gives them).
+    """The kernel for a request: call it with the same five tensors (weights by `grouped`).
 
     Args:
         x: [T, G, K] float8_e4m3fn, K a multiple of 128.

@@ -3,6 +3,7 @@
 Replaces DeepGEMM's `tf32_hc_prenorm_gemm`, which stock calls unconditionally
 (vllm/model_executor/kernels/mhc/tilelang.py:372@0.27.1). The consumer adds the splits up.
 """
+# ruff: noqa: PLR0913 - the operation's own arguments
 
 from __future__ import annotations
 
@@ -20,19 +21,36 @@ if TYPE_CHECKING:
 
 OP = "hc_prenorm_gemm"
 TERMS = 2  # bf16 terms fn is split into: 16 bits of mantissa, against tf32's 11
-FEW_ROWS = 128  # up to here the matrix is most of the bytes and small tiles win
+ONE_TILE = 16  # up to here one tile of 16 rows holds them all
+FEW_ROWS = 128  # up to here the matrix is much of the bytes
 
 # m: rows a program, n: the 24 mixes padded to 32, k: depth a step. m*k*2 B of x and 32*k*4 B of the
-# matrix a stage: k <= 256 keeps three stages under 99 KiB.
+# matrix a stage, and m*k/warps/32 float32 squares a thread: m*k <= 8192 keeps those at 64.
 CONFIGS = tuple(
-    Config(m=m, n=MIXES_PADDED, k=k, warps=warps, stages=stages)
+    Config(m=m, n=MIXES_PADDED, k=k, warps=warps, stages=stages, tma=tma)
     for m, warps in ((16, 4), (32, 4), (64, 4), (64, 8), (128, 4), (128, 8))
-    for k in (64, 128, 256)
+    for k in (64, 128)
     for stages in (2, 3, 4)
-    if m * k <= 8192 * 2
+    for tma in (True, False)
+    if m * k <= 8192
 )
-SM90_FEW = Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=3)
-SM90_MANY = Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=4)
+SM90_ONE = Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=2, tma=True)
+SM90_FEW = Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=3)
+SM90_MANY = Config(m=128, n=MIXES_PADDED, k=64, warps=8, stages=4, tma=True)
+# What was fastest on an H200 at one of the registered shapes, and what came close.
+FINALISTS_ONE = (SM90_ONE, Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=3, tma=True))
+FINALISTS_FEW = (
+    SM90_FEW,
+    Config(m=64, n=MIXES_PADDED, k=128, warps=4, stages=2, tma=True),
+    Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=2, tma=True),
+)
+FINALISTS_MANY = (
+    SM90_MANY,
+    Config(m=128, n=MIXES_PADDED, k=64, warps=8, stages=5, tma=True),
+    Config(m=128, n=MIXES_PADDED, k=64, warps=4, stages=4, tma=True),
+    Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=4, tma=True),
+    Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=6, tma=True),
+)
 INTERPRETER = Config(m=16, n=MIXES_PADDED, k=64, warps=4, stages=1)
 
 
@@ -40,11 +58,13 @@ def choose(where: Target, rows: int) -> tuple[Config, str]:
     """Configuration for a device and a number of rows, with the reason."""
     if where.capability == 0:
         return INTERPRETER, "interpreter: smallest tile"
-    few = rows <= FEW_ROWS
-    size = f"M {'<=' if few else '>'} {FEW_ROWS}"
+    one, few = rows <= ONE_TILE, rows <= FEW_ROWS
+    size = f"M <= {ONE_TILE}" if one else f"M {'<=' if few else '>'} {FEW_ROWS}"
     if where.capability == 90:
-        return SM90_FEW if few else SM90_MANY, f"sm_90: fastest measured on H200, {size}"
-    table = [row for row in sm121_table() if row.op == OP and (row.config.m <= 16) == few]
+        chosen = SM90_ONE if one else SM90_FEW if few else SM90_MANY
+        return chosen, f"sm_90: fastest measured on H200, {size}"
+    tile = 16 if one else 64 if few else 128
+    table = [row for row in sm121_table() if row.op == OP and row.config.m == tile]
     return select_sm121(table, OP), f"{where.name}: chosen from what fits sm_121 (rendered), {size}"
 
 
@@ -70,9 +90,11 @@ def launch(
     rows, depth = x.shape
     if rows == 0:
         return
+    tma = config.tma and _describable(x, fn)
+    x_src, fn_src = _descriptors(x, fn, config) if tma else (x, fn)
     hc_prenorm_gemm_kernel[(-(-rows // config.m), out.shape[0])](
-        x,
-        fn,
+        x_src,
+        fn_src,
         out,
         square,
         rows,
@@ -89,7 +111,23 @@ def launch(
         STAGES=config.stages,
         TERMS=terms,
         WIDE=interpreting(),
+        TMA=tma,
         **config.options(),
+    )
+
+
+def _describable(x: torch.Tensor, fn: torch.Tensor) -> bool:
+    """Whether tensor descriptors can express the layouts: rows and bases on 16 B."""
+    rows = x.stride(0) % 8 == 0 and fn.stride(0) % 4 == 0
+    return bool(rows and x.data_ptr() % 16 == 0 and fn.data_ptr() % 16 == 0)
+
+
+def _descriptors(x: torch.Tensor, fn: torch.Tensor, config: Config) -> tuple[object, object]:
+    from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: PLC0415 - not in every mode
+
+    return (
+        TensorDescriptor.from_tensor(x, [config.m, config.k]),
+        TensorDescriptor.from_tensor(fn, [config.n, config.k]),
     )
 
 

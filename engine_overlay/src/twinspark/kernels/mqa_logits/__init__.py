@@ -2,6 +2,7 @@
 
 Replaces DeepGEMM's `fp8_mqa_logits` where the card has none (vllm/utils/deep_gemm.py:499@0.27.1).
 """
+# ruff: noqa: PLR0913, PLR0917 - the operation's own arguments
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 OP = "mqa_logits"
 ROW_ALIGNMENT = 256  # float32 elements: rows start on 1024 B, as DeepGEMM's do
 
+WAVES = 2  # rounds of programs: 1 leaves an idle tail, 4 reads the queries too often
+
 # m: query rows a program, n: keys a step. m*64 columns of float32 accumulators and n rows of them
-# are spread over the warps: m*n <= 64*warps keeps them under 128 registers a thread, n >= 16*warps
-# is what the matrix instructions of the warps cover. Stages past 4 buy nothing: a step's
-# arithmetic is longer than its load.
+# are spread over the warps: m*n <= 64*warps keeps them at 128 registers a thread or fewer, n >=
+# 16*warps is what the matrix instructions of the warps cover. Stages past 4 buy nothing: a step's
+# arithmetic is longer than its load. A cap of 128 registers makes room for 16 warps.
 CONFIGS = tuple(
     Config(m=m, n=n, warps=warps, stages=stages, tma=tma, maxnreg=cap)
     for m in (1, 2, 4)
@@ -33,7 +36,17 @@ CONFIGS = tuple(
     for cap in (0, 128)
     if m * n <= 64 * warps and (cap == 0 or (m < 4 and m * n >= 32 * warps))
 )
-SM90 = Config(m=2, n=64, warps=4, stages=3, tma=True)
+# What was fastest on an H200 at one of the registered shapes, and what came close.
+FINALISTS = tuple(
+    Config(m=m, n=n, warps=4, stages=stages, tma=True, maxnreg=cap, lean=lean, waves=waves)
+    for m, n, stages, cap, lean in (
+        (2, 128, 2, 128, False),
+        (4, 64, 3, 0, False),
+        (4, 64, 3, 0, True),
+    )
+    for waves in (1, 2, 4)
+)
+SM90 = Config(m=2, n=128, warps=4, stages=2, tma=True, maxnreg=128, waves=2)
 INTERPRETER = Config(m=2, n=16, warps=4, stages=1)
 
 
@@ -50,13 +63,13 @@ def choose(where: Target) -> tuple[Config, str]:
 def splits(rows: int, keys: int, config: Config, processors: int) -> int:
     """Programs that share one block of rows.
 
-    Enough for four rounds of 16 resident warps a multiprocessor, so that the last round's idle
+    Enough for `waves` rounds of 16 resident warps a multiprocessor, so that the last round's idle
     tail is short, but no program with fewer than 8 steps, over which it loads its queries.
     """
     blocks = -(-rows // config.m)
     resident = processors * max(16 // config.warps, 1)
     steps = -(-keys // config.n)
-    return max(1, min(-(-4 * resident // blocks), steps // 8))
+    return max(1, min(-(-(config.waves or WAVES) * resident // blocks), steps // 8))
 
 
 def _check(
@@ -83,7 +96,7 @@ def _check(
 def _describable(q: torch.Tensor, k: torch.Tensor) -> bool:
     """Whether tensor descriptors can express the layouts: q packed, k's rows on 16 B."""
     aligned = q.data_ptr() % 16 == 0 and k.data_ptr() % 16 == 0
-    return q.is_contiguous() and k.stride(0) % 16 == 0 and aligned
+    return bool(q.is_contiguous() and k.stride(0) % 16 == 0 and aligned)
 
 
 def launch(
@@ -147,7 +160,7 @@ def launch(
         H=HEADS,
         D=HEAD_DIM,
         TMA=tma,
-        STAGES=config.stages,
+        STAGES=None if config.lean else config.stages,
         **config.options(),
     )
     return out

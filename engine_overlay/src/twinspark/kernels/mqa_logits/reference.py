@@ -1,4 +1,5 @@
 """Prefill logits of the indexer in float64, from the definition."""
+# ruff: noqa: PLR0913, PLR0917 - the operation's own arguments
 
 from __future__ import annotations
 

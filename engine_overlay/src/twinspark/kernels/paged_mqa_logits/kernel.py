@@ -1,5 +1,5 @@
 """Triton kernel of the indexer's decode logits over the paged key cache."""
-# ruff: noqa: ANN001, ANN202, N803, PLR0913 - a jitted function's parameters are Triton's, not Python's
+# ruff: noqa: ANN001, ANN201, ANN202, N803, PLR0913, PLR0917 - Triton's parameters, not Python's
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 
 import triton
@@ -13,6 +13,7 @@ PAGE = 64
 @triton.jit
 def _rows(
     q_ptr,
+    pages_src,
     cache_ptr,
     w_ptr,
     lens_ptr,
@@ -33,6 +34,7 @@ def _rows(
     PAGE_: tl.constexpr,
     H: tl.constexpr,
     D: tl.constexpr,
+    TMA: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Tiles [begin, end) of BN keys for rows [row0, row0 + BM), all through row0's block table."""
@@ -49,13 +51,20 @@ def _rows(
     table = table_ptr + (row0 // next_n).to(tl.int64) * table_stride
     out_row = out_ptr + r.to(tl.int64) * out_stride
     n = tl.arange(0, BN)
+    following = tl.load(table + begin, mask=begin < end, other=0)
     for tile in tl.range(begin, end, num_stages=STAGES):
         at = tile * BN + n
         ok = at < longest
-        page = tl.load(table + at // PAGE_, mask=ok, other=0).to(tl.int64) * page_stride
-        k_at = page + (at % PAGE_) * D
-        values = (cache_ptr + k_at[:, None] + d[None, :]).to(tl.pointer_type(tl.float8e4nv))
-        k = tl.load(values, mask=ok[:, None], other=0.0)
+        if TMA:  # one page a tile: its id is read a step ahead, so that no copy waits for it
+            page_id = following
+            following = tl.load(table + tile + 1, mask=tile + 1 < end, other=0)
+            k = tl.reshape(pages_src.load([page_id, 0, 0]), (BN, D))
+            page = page_id.to(tl.int64) * page_stride
+        else:
+            page = tl.load(table + at // PAGE_, mask=ok, other=0).to(tl.int64) * page_stride
+            k_at = page + (at % PAGE_) * D
+            values = (cache_ptr + k_at[:, None] + d[None, :]).to(tl.pointer_type(tl.float8e4nv))
+            k = tl.load(values, mask=ok[:, None], other=0.0)
         # the page holds all its values first, then all its scales
         s_at = page + PAGE_ * D + (at % PAGE_) * 4
         scale = tl.load((cache_ptr + s_at).to(tl.pointer_type(tl.float32)), mask=ok, other=0.0)
@@ -68,6 +77,7 @@ def _rows(
 @triton.jit
 def paged_mqa_logits_kernel(
     q_ptr,  # [R, H, D] e4m3, R = batch * next_n rows
+    pages_src,  # TMA: descriptor over [blocks, PAGE, D] e4m3, box [1, PAGE, D]; else unused
     cache_ptr,  # bytes: pages of PAGE*D e4m3 values, then PAGE f32 scales, page_stride bytes apart
     w_ptr,  # [R, H] f32
     lens_ptr,  # [R] i32, keys of each row
@@ -86,6 +96,7 @@ def paged_mqa_logits_kernel(
     PAGE_: tl.constexpr,
     H: tl.constexpr,
     D: tl.constexpr,
+    TMA: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """An equal share of all tiles of all rows, however unequal the rows.
@@ -113,9 +124,9 @@ def paged_mqa_logits_kernel(
         row0 = g * BM
         if BM == 1:
             _rows(
-                q_ptr, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n, q_stride,
-                page_stride, w_stride, table_stride, out_stride, row0, begin, end,
-                1, BN, PAGE_, H, D, STAGES,
+                q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n,
+                q_stride, page_stride, w_stride, table_stride, out_stride, row0, begin, end,
+                1, BN, PAGE_, H, D, TMA, STAGES,
             )  # fmt: skip
         else:
             first = begin * BN // PAGE_
@@ -135,17 +146,17 @@ def paged_mqa_logits_kernel(
                     differ += tl.sum((a != b).to(tl.int32), axis=0)
             if differ == 0:
                 _rows(
-                    q_ptr, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n, q_stride,
-                    page_stride, w_stride, table_stride, out_stride, row0, begin, end,
-                    BM, BN, PAGE_, H, D, STAGES,
+                    q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n,
+                    q_stride, page_stride, w_stride, table_stride, out_stride, row0, begin, end,
+                    BM, BN, PAGE_, H, D, TMA, STAGES,
                 )  # fmt: skip
             else:
                 for j in tl.range(0, BM):
                     if row0 + j < rows:
                         _rows(
-                            q_ptr, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n,
-                            q_stride, page_stride, w_stride, table_stride, out_stride, row0 + j,
-                            begin, end, 1, BN, PAGE_, H, D, STAGES,
+                            q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows,
+                            next_n, q_stride, page_stride, w_stride, table_stride, out_stride, row0 + j,
+                            begin, end, 1, BN, PAGE_, H, D, TMA, STAGES,
                         )  # fmt: skip
         start = base + end
         g += 1

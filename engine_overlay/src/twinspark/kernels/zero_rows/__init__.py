@@ -26,7 +26,7 @@ CONFIGS = tuple(
     for n in (1024, 2048, 4096, 8192)
     if n >= 128 * warps
 )
-SM90 = Config(m=1, n=4096, warps=8)
+SM90 = Config(m=1, n=1024, warps=4)
 INTERPRETER = Config(m=1, n=1024, warps=4)
 
 

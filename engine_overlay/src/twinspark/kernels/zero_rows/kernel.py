@@ -1,5 +1,5 @@
 """Triton kernel that zeroes whole rows of a KV cache by block id."""
-# ruff: noqa: ANN001, ANN202, N803, PLR0913 - a jitted function's parameters are Triton's, not Python's
+# ruff: noqa: ANN001, ANN201, N803 - Triton's parameters, not Python's
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 
 import triton

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def zero_rows(cache: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """A copy of `cache` [blocks, row] in which the rows `ids` are zero and no other byte differs."""
+    """A copy of `cache` [blocks, row] with the rows `ids` zero and every other byte as it was."""
     out = cache.clone()
     out[ids.long()] = 0
     return out

@@ -1,0 +1,220 @@
+"""Compile every configuration for sm_121a on a machine without a GPU, and table what each takes.
+
+Triton compiles for any target it is told; ptxas comes with it. Nothing runs: the label is rendered.
+To repeat, in an environment with the engine's torch and Triton 3.7.1:
+PYTHONPATH=engine_overlay/src python3 engine_overlay/benchmarks/sm121.py --write
+"""
+# ruff: noqa: INP001 - scripts, not a package
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.runtime import driver
+
+from twinspark.kernels import (
+    c128a_metadata,
+    fp8_o_proj,
+    hc_prenorm_gemm,
+    mqa_logits,
+    paged_mqa_logits,
+    zero_rows,
+)
+from twinspark.kernels.c128a_metadata.kernel import c128a_metadata_kernel
+from twinspark.kernels.config import SM121_SHARED_BYTES, Resources, fits, select_sm121, to_json
+from twinspark.kernels.fp8_o_proj.kernel import fp8_o_proj_few_kernel, fp8_o_proj_kernel
+from twinspark.kernels.hc_prenorm_gemm.kernel import hc_prenorm_gemm_kernel
+from twinspark.kernels.mqa_logits.kernel import mqa_logits_kernel
+from twinspark.kernels.paged_mqa_logits.kernel import paged_mqa_logits_kernel
+from twinspark.kernels.zero_rows.kernel import zero_rows_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twinspark.kernels.config import Config
+
+TABLE = Path(mqa_logits.__file__).parent.parent / "sm121_resources.json"
+CAPABILITY = 121
+PROCESSORS = 48  # of a GB10
+FP8 = torch.float8_e4m3fn
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Stands in for Triton's CUDA driver where there is none: enough to compile, not to launch."""
+
+    def get_current_target(self) -> GPUTarget:
+        """What to compile for."""
+        return GPUTarget("cuda", CAPABILITY, 32)
+
+    def get_current_device(self) -> int:
+        """The only device there seems to be."""
+        return 0
+
+    def get_current_stream(self, _device: int | None = None) -> int:
+        """No stream: nothing is launched."""
+        return 0
+
+
+@contextmanager
+def compiling(kernels: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """Make launches compile only; yields the list that what they compiled goes to."""
+    compiled: list[Any] = []
+
+    def only_compile(kernel: Any) -> Callable[..., Any]:  # noqa: ANN401 - Triton's class
+        run = kernel.run
+
+        def wrapped(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            result = run(*args, **(options | {"warmup": True}))
+            compiled.append(result)
+            return result
+
+        return wrapped
+
+    driver.set_active(Target())
+    originals = [kernel.run for kernel in kernels]
+    try:
+        for kernel in kernels:
+            kernel.run = only_compile(kernel)
+        yield compiled
+    finally:
+        for kernel, run in zip(kernels, originals, strict=True):
+            kernel.run = run
+        driver._active = None  # noqa: SLF001 - `reset_active` insists on a GPU
+
+
+KERNELS = (
+    mqa_logits_kernel,
+    paged_mqa_logits_kernel,
+    hc_prenorm_gemm_kernel,
+    fp8_o_proj_kernel,
+    fp8_o_proj_few_kernel,
+    zero_rows_kernel,
+    c128a_metadata_kernel,
+)
+
+
+def _zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def launch(op: str, config: Config) -> None:
+    """Launch an operation at serving shapes; tensors are untouched host memory."""
+    i32, i64, u8 = torch.int32, torch.int64, torch.uint8
+    if op == "mqa_logits":
+        bounds = _zeros(512, dtype=i32)
+        q, k = _zeros(512, 64, 128, dtype=FP8), _zeros(4096, 128, dtype=FP8)
+        args = (q, k, _zeros(4096), _zeros(512, 64), bounds, bounds)
+        mqa_logits.launch(*args, config=config, processors=PROCESSORS)
+    elif op == "paged_mqa_logits":
+        cache = _zeros(64, 8640, dtype=u8).as_strided((64, 64, 1, 132), (8640, 132, 132, 1))
+        q, table = _zeros(72, 1, 64, 128, dtype=FP8), _zeros(72, 4096, dtype=i32)
+        args = (q, cache, _zeros(72, 64), _zeros(72, 1, dtype=i32), table, 4096)
+        paged_mqa_logits.launch(*args, config=config, processors=PROCESSORS)
+    elif op == "hc_prenorm_gemm":
+        x, fn = _zeros(128, 16_384, dtype=torch.bfloat16), _zeros(24, 16_384)
+        hc_prenorm_gemm.launch(x, fn, _zeros(16, 128, 24), _zeros(16, 128), config=config)
+    elif op == "fp8_o_proj":
+        x = _zeros(4, 128, 4096, dtype=FP8).transpose(0, 1)
+        scale = _zeros(4, 32, 128).permute(2, 0, 1)
+        weight, out = _zeros(4, 1024, 4096, dtype=FP8), _zeros(128, 4, 1024, dtype=torch.bfloat16)
+        fp8_o_proj.launch(x, scale, weight, _zeros(4, 8, 32), out, config=config)
+    elif op == "zero_rows":
+        zero_rows.launch(_zeros(4, 1_002_240, dtype=u8), _zeros(4, dtype=i64), config=config)
+    else:
+        rows, requests = _zeros(64, 8192, dtype=i32), _zeros(64, dtype=i32)
+        positions, table = _zeros(64, dtype=i64), _zeros(64, 4096, dtype=i32)
+        args = (positions, 128, 8, requests, table, 2, positions, rows, requests, rows, 8192)
+        c128a_metadata.launch(*args, config=config)
+
+
+def resources(op: str, config: Config, compiled: Any) -> Resources:  # noqa: ANN401 - Triton's class
+    """Read what ptxas says of one compiled kernel.
+
+    Raises:
+        ValueError: It was not compiled for sm_121a, or ptxas said something unexpected.
+    """
+    ptx = compiled.asm["ptx"]
+    arch = re.search(r"\.target\s+(\w+)", ptx)
+    if arch is None or arch.group(1) != "sm_121a":
+        raise ValueError(f"{op} {config.key}: compiled for {arch and arch.group(1)}, not sm_121a")
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        command = [get_ptxas(CAPABILITY).path, "-v", "--gpu-name=sm_121a", file.name, "-o"]
+        said = subprocess.run(
+            [*command, "/dev/null"], capture_output=True, text=True, check=True
+        ).stderr
+    stack = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said
+    )
+    used = re.search(r"Used (\d+) registers", said)
+    if stack is None or used is None:
+        raise ValueError(f"{op} {config.key}: ptxas said {said!r}")
+    return Resources(
+        op=op,
+        config=config,
+        registers=int(used.group(1)),
+        shared=int(compiled.metadata.shared),
+        spills=int(stack.group(2)) + int(stack.group(3)),
+        local=int(stack.group(1)),
+    )
+
+
+def measure(op: str, config: Config) -> Resources | None:
+    """Compile one configuration; None where Triton or ptxas refuses it (too few registers)."""
+    from triton.runtime.errors import OutOfResources, PTXASError  # noqa: PLC0415 - moved about
+
+    with compiling(KERNELS) as compiled:
+        try:
+            launch(op, config)
+        except (OutOfResources, PTXASError) as error:
+            print(f"  {op} {config.key}: {str(error).strip().splitlines()[-1][:100]}")
+            return None
+    return resources(op, config, compiled[-1])
+
+
+CONFIGS: dict[str, tuple[Config, ...]] = {
+    "mqa_logits": mqa_logits.CONFIGS,
+    "paged_mqa_logits": paged_mqa_logits.CONFIGS,
+    "hc_prenorm_gemm": hc_prenorm_gemm.CONFIGS,
+    "fp8_o_proj": fp8_o_proj.CONFIGS,
+    "zero_rows": zero_rows.CONFIGS,
+    "c128a_metadata": c128a_metadata.CONFIGS,
+}
+
+
+def main() -> int:
+    """Print or write the table; fail where an operation has no configuration that fits."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name} into the package")
+    args = parser.parse_args()
+    start, table = time.monotonic(), []
+    for op, configs in CONFIGS.items():
+        table += [row for config in configs if (row := measure(op, config))]
+        mine = [row for row in table if row.op == op]
+        good = [row for row in mine if fits(row)]
+        print(f"{op}: {len(good)} of {len(configs)} configurations fit {SM121_SHARED_BYTES} B")
+        for row in sorted(good, key=lambda row: row.config.key):
+            print(f"  {row.config.key:28} {row.registers:4} registers {row.shared:7} B shared")
+        print(f"  chosen: {select_sm121(table, op).key}", flush=True)
+    if args.write:
+        TABLE.write_text(to_json(table), encoding="utf-8")
+    print(f"{len(table)} rows, {time.monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
