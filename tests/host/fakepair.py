@@ -1,4 +1,4 @@
-"""Two fake Sparks in this process: `record` asks the fakes' functions, files lie in a temporary folder."""
+"""Two fake Sparks in this process: `record` asks the fakes' functions, files lie in a folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from _spark.files import host_tree, tree  # noqa: E402
 
 __all__ = ["FAULTS", "Pair", "expectations"]
 
-GROUPS = ("driver", "units", "fabric", "fabric_ping", "log", "host", "toolchain", "engine")
+GROUPS = ("driver", "units", "fabric", "fabric_ping", "log", "clock", "host", "toolchain", "engine")
 PATTERNS = ["linux-*nvidia*", "nvidia-driver-*", "nvidia-modprobe"]
 
 
@@ -43,6 +43,7 @@ def expectations(rank: int) -> dict[str, Any]:
         "kho_kernels": ["7.0.0-1019-nvidia"],
         "updaters": list(store.UPDATERS),
         "clock_unit": "twinspark-clock-cap.service",
+        "clock_cap_mhz": 2200,
         "rails": rails,
         "peers": [f"10.77.{net}.1{2 - rank}/24" for _, net, _ in names],
         "link_gbps": 200,
@@ -62,7 +63,7 @@ class Pair:
     monkeypatch: pytest.MonkeyPatch
 
     def _state(self, rank: int, faults: Sequence[str]) -> None:
-        """Point the fakes at one node's state folder, with its switches thrown and its files planted."""
+        """Point the fakes at one node's state, with its switches thrown and its files planted."""
         self.monkeypatch.setenv("TWINSPARK_FAKE_STATE", str(self.folder / str(rank)))
         store.write("switches.json", {"rank": rank, "faults": list(faults), "held": True})
         state = programs.current()

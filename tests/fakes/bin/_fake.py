@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One program under many names: each link beside it is a program that only a Spark has.
 
-`twinspark-fake set FAULT...|clear|list|show` throws the switches. A question that is not about a Spark goes
+`twinspark-fake set FAULT...|clear|list|show` throws the switches, `burn SECONDS` loads the GPU. A
+question that is not about a Spark goes
 to the real program of that name.
 """
 
@@ -9,15 +10,29 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 
-from _spark import programs, state as store  # noqa: E402
+from _spark import programs  # noqa: E402
+from _spark import state as store  # noqa: E402
 from _spark.faults import FAULTS  # noqa: E402
+
+
+def burn(seconds: float) -> int:
+    """Load the fake GPU for a while: meanwhile nvidia-smi shows the clocks of a load."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    store.write("burn.json", {"on": True})
+    try:
+        time.sleep(seconds)
+    finally:
+        store.write("burn.json", {})
+    return 0
 
 
 def switch(words: list[str]) -> int:
@@ -35,8 +50,13 @@ def switch(words: list[str]) -> int:
         case ["show"]:
             print(switches)
             return 0
+        case ["burn", seconds]:
+            return burn(float(seconds))
         case _:
-            print("usage: twinspark-fake list | set FAULT... | clear | show", file=sys.stderr)
+            print(
+                "usage: twinspark-fake list | set FAULT... | clear | show | burn SECONDS",
+                file=sys.stderr,
+            )
             return 2
     store.write("switches.json", switches)
     programs.plant(programs.spark_files(), store.folder() / "root")
@@ -52,7 +72,8 @@ def pass_on(name: str, argv: list[str]) -> int:
     if real is None:
         print(f"{name}: not found", file=sys.stderr)
         return 127
-    os.execv(real, [name, *argv])
+    os.execv(real, [name, *argv])  # noqa: S606 (it becomes that program)
+    return 0  # not reached
 
 
 def main() -> int:

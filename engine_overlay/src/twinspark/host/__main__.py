@@ -1,4 +1,4 @@
-"""`python3 -m twinspark.host COMMAND`: the host layer's tools, with nothing but the standard library."""
+"""`python3 -m twinspark.host COMMAND`: the host layer's tools; standard library only."""
 
 from __future__ import annotations
 

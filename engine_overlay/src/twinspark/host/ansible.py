@@ -62,7 +62,7 @@ def judged(
 
 
 def rails_found(recording: str) -> list[dict[str, Any]]:
-    """Return each expected rail with the HCA, RoCEv2 GID index and cage port that were found for it.
+    """Return each expected rail with its HCA, RoCEv2 GID index and cage port.
 
     An index is found by the rail's address, never fixed: two HCAs' tables disagree about it.
     """
@@ -94,7 +94,7 @@ def bandwidth(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def rails_restored(before: str, now: str) -> list[list[str]]:
-    """Return the commands that give rails back what they were: addresses not there before go, MTUs return.
+    """Return the commands that give rails back their earlier addresses and MTUs.
 
     Args:
         before: The rails' rows of `ip -j addr` before the first change.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from twinspark.host import parse
 from twinspark.host.check import Check, Finding
+from twinspark.host.clock import FLOOR_MHZ, SLACK_MHZ, Reading
 from twinspark.host.node import NotAskedError
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from twinspark.host.node import Node
 
 CUDA_NOTE = (
-    'nvidia-smi\'s "CUDA Version" is the newest CUDA that the driver itself knows (13.0 for branch 580), not the '
-    "toolkit that is installed: it goes on saying 13.0 beside toolkit 13.3, and that is right"
+    'nvidia-smi\'s "CUDA Version" is the newest CUDA that the driver itself knows (13.0 for branch '
+    "580), not the toolkit that is installed: it says 13.0 beside toolkit 13.3, and that is right"
 )
 
 
@@ -185,21 +186,103 @@ def clock_unit(node: Node) -> Finding:
     return Finding(state == "enabled, active", "enabled, active", state)
 
 
+def reading_of(node: Node) -> Reading:
+    """Return the clock under load that was read since this boot."""
+    if not node.expect.clock_cap_mhz:
+        raise NotAskedError("no clock cap is wanted")
+    return Reading.from_json(node.file("/run/twinspark-clock.json"))
+
+
+def clock_reached(node: Node) -> Finding:
+    """Under load the clock is that of a unit with its full power."""
+    reading = reading_of(node)
+    floor = min(FLOOR_MHZ, node.expect.clock_cap_mhz)
+    return Finding(reading.median >= floor, f"at least {floor} MHz under load", reading.said)
+
+
+def clock_capped(node: Node) -> Finding:
+    """Under load the clock stays below the cap."""
+    reading = reading_of(node)
+    cap = node.expect.clock_cap_mhz
+    return Finding(
+        reading.highest <= cap + SLACK_MHZ, f"at most {cap} MHz under load", reading.said
+    )
+
+
 CHECKS = (
-    Check("modprobe_matches", "driver", 3, "nvidia-modprobe is of the driver's branch", modprobe_matches),
+    Check(
+        "modprobe_matches",
+        "driver",
+        3,
+        "nvidia-modprobe is of the driver's branch",
+        modprobe_matches,
+    ),
     Check("ota_whole", "driver", 4, "the last OTA went through", ota_whole),
     Check("kernel_pinned", "driver", 62, "the running kernel is in the set", kernel_pinned),
-    Check("kho_off", "driver", 1, "KHO is off where the kernel has it", kho_off, after=("kernel_pinned",)),
-    Check("driver_answers", "driver", 4, "nvidia-smi sees a GPU", driver_answers, after=("modprobe_matches", "ota_whole")),
-    Check("driver_whole", "driver", 61, "user space and module are one driver", driver_whole, after=("driver_answers",)),
-    Check("driver_pinned", "driver", 61, "the driver is the pinned one", driver_pinned, after=("driver_answers",)),
+    Check(
+        "kho_off",
+        "driver",
+        1,
+        "KHO is off where the kernel has it",
+        kho_off,
+        after=("kernel_pinned",),
+    ),
+    Check(
+        "driver_answers",
+        "driver",
+        4,
+        "nvidia-smi sees a GPU",
+        driver_answers,
+        after=("modprobe_matches", "ota_whole"),
+    ),
+    Check(
+        "driver_whole",
+        "driver",
+        61,
+        "user space and module are one driver",
+        driver_whole,
+        after=("driver_answers",),
+    ),
+    Check(
+        "driver_pinned",
+        "driver",
+        61,
+        "the driver is the pinned one",
+        driver_pinned,
+        after=("driver_answers",),
+    ),
     Check("next_boot_module", "driver", 2, "the next kernel has nvidia.ko", next_boot_module),
-    Check("next_boot_kernel", "driver", 62, "the next kernel is the running one", next_boot_kernel, after=("next_boot_module",)),
-    Check("driver_equal", "driver", 61, "one driver on both nodes", pair=driver_equal, after=("driver_answers", "driver_pinned")),
-    Check("kernel_equal", "driver", 62, "one kernel on both nodes", pair=kernel_equal, after=("kernel_pinned", "kho_off")),
+    Check(
+        "next_boot_kernel",
+        "driver",
+        62,
+        "the next kernel is the running one",
+        next_boot_kernel,
+        after=("next_boot_module",),
+    ),
+    Check(
+        "driver_equal",
+        "driver",
+        61,
+        "one driver on both nodes",
+        pair=driver_equal,
+        after=("driver_answers", "driver_pinned"),
+    ),
+    Check(
+        "kernel_equal",
+        "driver",
+        62,
+        "one kernel on both nodes",
+        pair=kernel_equal,
+        after=("kernel_pinned", "kho_off"),
+    ),
     Check("bios_equal", "driver", 59, "one BIOS on both nodes", pair=bios_equal, warns=True),
     Check("packages_held", "freeze", 61, "the set is on hold", packages_held),
     Check("candidates_pinned", "freeze", 61, "apt would not exchange the set", candidates_pinned),
     Check("updaters_masked", "freeze", 5, "nothing updates by itself", updaters_masked),
     Check("clock_unit", "clock", 14, "the clock cap is applied at boot", clock_unit),
-)  # fmt: skip
+    Check("clock_reached", "clock", 45, "the clock under load is high enough", clock_reached),
+    Check(
+        "clock_capped", "clock", 56, "the cap holds under load", clock_capped, after=("clock_unit",)
+    ),
+)

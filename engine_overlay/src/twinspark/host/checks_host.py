@@ -249,10 +249,23 @@ CHECKS = (
     Check("python_headers", "host", 18, "Python.h is there", python_headers),
     Check("ninja", "host", 19, "ninja is there", ninja),
     Check("ssh_keys_unique", "host", 47, "SSH host keys are unique", pair=ssh_keys_unique),
-    Check("kernel_memory_errors", "log", 15, "the driver found memory", kernel_memory_errors, warns=True),
+    Check(
+        "kernel_memory_errors",
+        "log",
+        15,
+        "the driver found memory",
+        kernel_memory_errors,
+        warns=True,
+    ),
     Check("toolkit_present", "toolchain", 57, "the toolkit is in its prefix", toolkit_present),
-    Check("toolkit_compiles", "toolchain", 17, "the toolkit makes sm_121a code", toolkit_compiles,
-          after=("toolkit_present",)),
+    Check(
+        "toolkit_compiles",
+        "toolchain",
+        17,
+        "the toolkit makes sm_121a code",
+        toolkit_compiles,
+        after=("toolkit_present",),
+    ),
     Check("system_cuda", "toolchain", 57, "the system's CUDA was not moved", system_cuda),
     Check("ptxas_path", "engine", 17, "Triton uses the toolkit's ptxas", ptxas_path),
     Check("unit_path", "engine", 19, "compilers are on the unit's PATH", unit_path),
@@ -263,4 +276,4 @@ CHECKS = (
     Check("hub_offline", "engine", 38, "the engine stays offline", hub_offline),
     Check("host_ip_distinct", "engine", 28, "each rank has its own address", pair=host_ip_distinct),
     Check("nccl_mapped", "engine", 7, "the mapped NCCL is new enough", nccl_mapped),
-)  # fmt: skip
+)

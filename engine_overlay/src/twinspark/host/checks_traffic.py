@@ -63,7 +63,8 @@ def reciprocal(nodes: Sequence[Node]) -> Finding:
             link = other.links.get(theirs.interface)
             if seen and link and seen != link.mac:
                 wrong.append(
-                    f"{node.name} {mine.interface} sees {seen}, {other.name} {theirs.interface} is {link.mac}"
+                    f"{node.name} {mine.interface} sees {seen}, {other.name} "
+                    f"{theirs.interface} is {link.mac}"
                 )
     return Finding(not wrong, "rail N ends at rail N", "; ".join(wrong) or "reciprocal")
 
@@ -108,7 +109,7 @@ def firmware_equal(nodes: Sequence[Node]) -> Finding:
 
 
 def rails_owned_once(node: Node) -> Finding:
-    """No netplan file but ours names a rail: `netplan apply` by anyone would touch a running fabric."""
+    """No netplan file but ours names a rail: anyone's `netplan apply` would touch the fabric."""
     files = {
         path: text
         for path, text in node.matching("/etc/netplan/*.yaml").items()
@@ -133,7 +134,7 @@ def no_default_route(node: Node) -> Finding:
 
 
 def firewall_peers(node: Node) -> Finding:
-    """A firewall lets the peer's rail addresses in wholesale: NCCL's bootstrap port is not known before."""
+    """A firewall lets the peer's rail addresses in wholesale, as NCCL's bootstrap port varies."""
     if "ENABLED=yes" not in node.file("/etc/ufw/ufw.conf"):
         return Finding(ok=True, expected="peers allowed", actual="ufw is off")
     rules = node.files.get("/etc/ufw/user.rules", "")
@@ -172,20 +173,66 @@ def pcie_errors(node: Node) -> Finding:
 
 
 CHECKS = (
-    Check("gid_stable", "fabric", 12, "the GIDs are where the deploy found them", gid_stable, after=("gid_present",)),
-    Check("jumbo_ping", "fabric", 49, "full-size packets pass", jumbo_ping,
-          after=("link_carrier", "link_mtu", "rail_addresses")),
-    Check("reciprocal", "fabric", 60, "rail N ends at rail N", pair=reciprocal,
-          after=("link_carrier", "rail_addresses")),
-    Check("rail_bandwidth", "bandwidth", 10, "each rail is fast enough", rail_bandwidth,
-          after=("hca_active", "jumbo_ping")),
-    Check("link_errors", "fabric", 63, "the cable makes no errors", link_errors, after=("cx7_present", "link_carrier")),
-    Check("firmware_equal", "fabric", 59, "one NIC firmware on both nodes", pair=firmware_equal,
-          after=("cx7_present",), warns=True),
-    Check("rails_owned_once", "fabric", 12, "nobody else configures a rail", rails_owned_once, warns=True),
+    Check(
+        "gid_stable",
+        "fabric",
+        12,
+        "the GIDs are where the deploy found them",
+        gid_stable,
+        after=("gid_present",),
+    ),
+    Check(
+        "jumbo_ping",
+        "fabric",
+        49,
+        "full-size packets pass",
+        jumbo_ping,
+        after=("link_carrier", "link_mtu", "rail_addresses"),
+    ),
+    Check(
+        "reciprocal",
+        "fabric",
+        60,
+        "rail N ends at rail N",
+        pair=reciprocal,
+        after=("link_carrier", "rail_addresses"),
+    ),
+    Check(
+        "rail_bandwidth",
+        "bandwidth",
+        10,
+        "each rail is fast enough",
+        rail_bandwidth,
+        after=("hca_active", "jumbo_ping"),
+    ),
+    Check(
+        "link_errors",
+        "fabric",
+        63,
+        "the cable makes no errors",
+        link_errors,
+        after=("cx7_present", "link_carrier"),
+    ),
+    Check(
+        "firmware_equal",
+        "fabric",
+        59,
+        "one NIC firmware on both nodes",
+        pair=firmware_equal,
+        after=("cx7_present",),
+        warns=True,
+    ),
+    Check(
+        "rails_owned_once",
+        "fabric",
+        12,
+        "nobody else configures a rail",
+        rails_owned_once,
+        warns=True,
+    ),
     Check("no_default_route", "fabric", 58, "no default route on a rail", no_default_route),
     Check("firewall_peers", "fabric", 29, "the firewall lets the peer in", firewall_peers),
     Check("wifi_off", "fabric", 46, "Wi-Fi is off", wifi_off, warns=True),
     Check("no_peermem", "fabric", 52, "nvidia-peermem is not loaded", no_peermem, warns=True),
     Check("pcie_errors", "log", 13, "no fatal PCIe error", pcie_errors, warns=True),
-)  # fmt: skip
+)

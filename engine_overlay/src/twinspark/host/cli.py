@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("recordings", nargs="+", metavar="NODE=FILE", help="what record.py printed on a node")
+    parser.add_argument(
+        "recordings", nargs="+", metavar="NODE=FILE", help="what record.py printed on a node"
+    )
     parser.add_argument("--only", default="", help="checks or groups, with commas between")
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
 

@@ -28,6 +28,7 @@ class Expect:
     kho_kernels: tuple[str, ...] = ()  # of `kernels`, those that need kho=off
     updaters: tuple[str, ...] = ()
     clock_unit: str = ""
+    clock_cap_mhz: int = 0
     rails: tuple[RailWish, ...] = ()
     peers: tuple[str, ...] = ()  # the other node's rail addresses, in the order of `rails`
     mtu: int = 9000
@@ -54,7 +55,7 @@ class Expect:
             raise ValueError(
                 f"unknown expectation {', '.join(unknown)}; known: {', '.join(sorted(known))}"
             )
-        made = {
+        made: dict[str, Any] = {
             name: tuple(given) if isinstance(given, list) else given
             for name, given in value.items()
         }

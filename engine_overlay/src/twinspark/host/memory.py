@@ -1,8 +1,8 @@
 """Let an engine start only when its memory is free, dropping the page cache where that helps.
 
-On GB10 the GPU's memory is the host's: page cache counts as used, so a load fails with 116 GiB "available".
-The cache is dropped only when no engine lives on the node (its own mapped weights are page cache too), and
-once: what is not free then is held by something that a person has to look at.
+On GB10 the GPU's memory is the host's: page cache counts as used, so a load fails with 116 GiB
+"available". The cache is dropped only when no engine lives on the node (its own mapped weights are
+page cache too), and once: what is not free then is held by something a person has to look at.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from twinspark.host.checks_host import KIB_PER_GIB, meminfo
 if TYPE_CHECKING:
     import argparse
 
-ENGINE = re.compile(r"\bvllm\b.*\bserve\b|VLLM::")
+ENGINE = re.compile(r"(^|/| )vllm serve |^VLLM::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ def _ancestors(proc: Path, process: int) -> set[int]:
     return found
 
 
-def decide(memory: dict[str, int], wanted_gib: float, living: tuple[int, ...], *, dropped: bool) -> Decision:
+def decide(
+    memory: dict[str, int], wanted_gib: float, living: tuple[int, ...], *, dropped: bool
+) -> Decision:
     """Decide from /proc/meminfo (KiB) whether an engine that needs `wanted_gib` may start.
 
     Args:
@@ -70,38 +73,49 @@ def decide(memory: dict[str, int], wanted_gib: float, living: tuple[int, ...], *
     available = memory.get("MemAvailable", memory["MemFree"]) / KIB_PER_GIB
     numbers = f"{free:.1f} GiB free, {available:.1f} GiB available, {wanted_gib:g} GiB wanted"
     if living:
-        return Decision("refuse", f"{numbers}; an engine lives here: process {', '.join(map(str, living))}")
+        return Decision(
+            "refuse", f"{numbers}; an engine lives here: process {', '.join(map(str, living))}"
+        )
     if free >= wanted_gib:
         return Decision("start", numbers)
     if dropped or available < wanted_gib:
-        return Decision("refuse", f"{numbers}; it is not page cache: see what holds it with `ps --sort=-rss`")
+        return Decision(
+            "refuse", f"{numbers}; it is not page cache: see what holds it with `ps --sort=-rss`"
+        )
     return Decision("drop", f"{numbers}; page cache holds the rest")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--need", type=float, required=True, help="memory in GiB that the engine takes")
-    parser.add_argument("--proc", type=Path, default=Path("/proc"), help=argparse_suppress())
+    parser.add_argument(
+        "--need", type=float, required=True, help="memory in GiB that the engine takes"
+    )
+    parser.add_argument(
+        "--proc", type=Path, default=Path("/proc"), help="where the processes are (for tests)"
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        help="seconds for an ended engine's memory to come back (default: %(default)s)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
 
 
-def argparse_suppress() -> str:
-    """Return argparse's mark for an option that only tests use."""
-    return "==SUPPRESS=="
-
-
 def run(args: argparse.Namespace) -> int:
-    """Admit or refuse: 0 the engine may start, 1 it may not, 2 the page cache could not be dropped."""
-    living = engines(args.proc, os.getpid())
+    """Admit or refuse: 0 start, 1 not, 2 the page cache could not be dropped."""
+    own = os.getpid()
+    end = time.monotonic() + args.wait
     dropped = False
     while True:
         memory = meminfo((args.proc / "meminfo").read_text(encoding="ascii"))
-        decision = decide(memory, args.need, living, dropped=dropped)
+        decision = decide(memory, args.need, engines(args.proc, own), dropped=dropped)
+        if decision.action == "refuse" and time.monotonic() < end:
+            time.sleep(1)
+            continue
         print(f"memory admission: {decision.action}: {decision.reason}", flush=True)
-        if decision.action != "drop":
-            return 0 if decision.action == "start" else 1
-        if args.dry_run:
-            return 0
+        if decision.action != "drop" or args.dry_run:
+            return 1 if decision.action == "refuse" else 0
         try:
             os.sync()
             (args.proc / "sys/vm/drop_caches").write_text("1\n", encoding="ascii")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twinspark.host import parse
-from twinspark.host.expect import Expect
 from twinspark.host.record import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from twinspark.host.expect import Expect
 
 
 class RecordingError(ValueError):
@@ -19,7 +20,7 @@ class RecordingError(ValueError):
 
 
 class NotAskedError(Exception):
-    """A program is not there, or a file was not found: nothing can be said, and that is not a fault."""
+    """A program or a file is not there: nothing can be said, and that is no fault."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Read the programs' output. Every parser takes text and gives frozen records; none runs anything."""
+"""Read the programs' output: parsers take text, give frozen records and run nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def number(text: str) -> int | None:
 
 
 def gpus(text: str) -> tuple[Gpu, ...]:
-    """Parse the CSV of `record`'s query (name, driver, vbios, capability, pstate, clocks, power, memory)."""
+    """Parse the CSV of the query in `record`, whose columns stand there."""
     rows = [
         [word.strip() for word in line.split(",")]
         for line in text.splitlines()
@@ -87,7 +87,7 @@ def gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def versions(text: str) -> dict[str, str]:
-    """Parse `nvidia-smi --version` to lower-case name -> version ("nvidia-smi", "driver", "cuda")."""
+    """Parse `nvidia-smi --version` to name -> version ("nvidia-smi", "driver", "cuda")."""
     pairs = [line.split(":", 1) for line in text.splitlines() if ":" in line]
     return {
         key.strip().lower().removesuffix("version").strip(): value.strip() for key, value in pairs

@@ -1,6 +1,7 @@
 """Record what a node says about itself: commands' output and files' text, read-only.
 
-This file is self-contained on purpose: Ansible feeds it to the node's `python3 -`, so that a bare node,
+This file is self-contained on purpose: Ansible feeds it to the node's `python3 -`, so that a bare
+node,
 on which nothing of the project is installed, can be asked, in check mode too. Nothing here judges.
 
 Secrets: of files that may hold any (netplan, the engine's environment) only named lines are kept.
@@ -32,7 +33,7 @@ class Command(NamedTuple):
 
 
 class File(NamedTuple):
-    """Files to read. `keep`: only lines that match; `how`: text, name (exists) or link (its target)."""
+    """Files to read; `keep`: lines that match; `how`: text, name (exists) or link (its target)."""
 
     group: str
     pattern: str
@@ -40,16 +41,20 @@ class File(NamedTuple):
     keep: str = ""
 
 
-_SMI = "name,driver_version,vbios_version,compute_cap,pstate,clocks.sm,clocks.max.sm,power.draw,memory.total"
+_SMI = (
+    "name,driver_version,vbios_version,compute_cap,pstate,clocks.sm,clocks.max.sm,power.draw"
+    ",memory.total"
+)
 _NET = r"^\s*(e[nt]\w+|wl\w+|dhcp4|addresses|mtu|renderer)\s*:|^\s*-\s*[\"']?\d+\.\d+\.\d+\.\d+/\d+"
 # names of settings that are judged; an API key is none of them
 _ENV = (
-    r"^(TWINSPARK_|NCCL_|GLOO_|TP_SOCKET|VLLM_HOST_IP|VLLM_ENABLE_STARTUP_PLAN|VLLM_SKIP_INIT|TRITON_|CUDA_HOME"
-    r"|PATH=|TORCH_CUDA_ARCH_LIST|FLASHINFER_|CUTE_|DG_JIT|PYTORCH_|HF_HUB_|TRANSFORMERS_OFFLINE|TILELANG_"
-    r"|VLLM_CACHE_ROOT|VLLM_SPARSE|VLLM_EXECUTE)"
+    r"^(TWINSPARK_|NCCL_|GLOO_|TP_SOCKET|VLLM_HOST_IP|VLLM_ENABLE_STARTUP_PLAN|TRITON_|CUDA_HOME"
+    r"|PATH=|TORCH_CUDA_ARCH_LIST|FLASHINFER_|CUTE_|DG_JIT|PYTORCH_|HF_HUB_|TILELANG_"
+    r"|TRANSFORMERS_OFFLINE|VLLM_CACHE_ROOT|VLLM_SPARSE|VLLM_EXECUTE)"
 )
 _LOG = (
-    r"_memdescAlloc|NV_ERR_NO_MEMORY|NVRM: Xid|mlx5_pci_slot_reset|AER:.*(Fatal|fatal)|insufficient power"
+    r"_memdescAlloc|NV_ERR_NO_MEMORY|NVRM: "
+    "Xid|mlx5_pci_slot_reset|AER:.*(Fatal|fatal)|insufficient power"
     r"|ibv_reg_mr|mt7925.*(Oops|BUG)|Out of memory: Killed"
 )
 
@@ -60,11 +65,20 @@ COMMANDS = (
     Command(
         "packages",
         "driver",
-        ("dpkg-query", "-W", "-f=${Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n", "{patterns}"),
+        (
+            "dpkg-query",
+            "-W",
+            "-f=${Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n",
+            "{patterns}",
+        ),
     ),
     Command("policy", "driver", ("apt-cache", "policy", "{packages}")),
     Command("ota", "driver", ("nvidia-spark-ota-check", "torn-score")),
-    Command("units", "units", ("systemctl", "show", "-p", "Id,LoadState,ActiveState,UnitFileState", "{units}")),
+    Command(
+        "units",
+        "units",
+        ("systemctl", "show", "-p", "Id,LoadState,ActiveState,UnitFileState", "{units}"),
+    ),
     Command("bios", "driver", ("dmidecode", "-s", "bios-version")),
     Command("product", "driver", ("dmidecode", "-s", "system-product-name")),
     Command("addr", "fabric", ("ip", "-j", "-d", "addr", "show")),
@@ -75,11 +89,30 @@ COMMANDS = (
     Command("ethtool:{rail}", "fabric", ("ethtool", "{rail}")),
     Command("firmware:{rail}", "fabric", ("ethtool", "-i", "{rail}")),
     Command("mlxlink:{rail}", "fabric", ("mlxlink", "-d", "{pci}", "-c", "--json")),
-    Command("ping:{rail}", "fabric_ping", ("ping", "-4", "-n", "-q", "-c", "2", "-W", "2", "-M", "do",
-                                           "-s", "{payload}", "-I", "{rail}", "{peer}")),
+    Command(
+        "ping:{rail}",
+        "fabric_ping",
+        (
+            "ping",
+            "-4",
+            "-n",
+            "-q",
+            "-c",
+            "2",
+            "-W",
+            "2",
+            "-M",
+            "do",
+            "-s",
+            "{payload}",
+            "-I",
+            "{rail}",
+            "{peer}",
+        ),
+    ),
     Command("neigh", "fabric_ping", ("ip", "-j", "-4", "neigh", "show")),
     Command("dmesg", "log", ("dmesg",)),
-)  # fmt: skip
+)
 
 FILES = (
     File("driver", "/proc/cmdline"),
@@ -97,6 +130,7 @@ FILES = (
     File("fabric", "/etc/ufw/ufw.conf", keep=r"^ENABLED="),
     File("fabric", "/etc/ufw/user.rules", keep=r"^### tuple ###"),
     File("fabric", "/etc/twinspark/fabric.json"),
+    File("clock", "/run/twinspark-clock.json"),
     File("host", "/proc/meminfo"),
     File("host", "/proc/sys/vm/swappiness"),
     File("host", "/proc/sys/vm/min_free_kbytes"),
@@ -122,7 +156,7 @@ FILES = (
 def run_command(argv: list[str], environment: dict[str, str]) -> dict[str, Any]:
     """Run one program; a missing one is rc 127, one that hangs is rc 124, as a shell would say."""
     try:
-        done = subprocess.run(  # noqa: S603 (argv from the table above)
+        done = subprocess.run(
             argv,
             env=environment,
             capture_output=True,
@@ -146,7 +180,7 @@ def run_command(argv: list[str], environment: dict[str, str]) -> dict[str, Any]:
 
 
 def fill(argv: tuple[str, ...], words: dict[str, list[str]]) -> list[str] | None:
-    """Put the placeholders' words in; None when one of them has none, so that there is nothing to ask."""
+    """Put the placeholders' words in; None when there are none for one: nothing to ask."""
     filled: list[str] = []
     for word in argv:
         name = word[1:-1] if word.startswith("{") else ""
@@ -204,7 +238,7 @@ def read_file(wanted: File, place: str) -> str | None:
         return ""
     try:
         if wanted.how == "link":
-            return os.readlink(place)
+            return str(Path(place).readlink())
         text = Path(place).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
@@ -221,7 +255,8 @@ def read_files(groups: set[str], roots: list[str]) -> dict[str, str]:
         if wanted.group not in groups:
             continue
         for root in roots:
-            for place in sorted(glob.glob(root + wanted.pattern)):
+            # glob, not Path.glob: the pattern is absolute, and the root is put before it as text
+            for place in sorted(glob.glob(root + wanted.pattern)):  # noqa: PTH207
                 path = place[len(root) :]
                 text = None if path in texts else read_file(wanted, place)
                 if text is not None:
@@ -233,8 +268,10 @@ def record(wish: dict[str, Any]) -> dict[str, Any]:
     """Ask this node.
 
     Args:
-        wish: `groups`; `expect` (as `twinspark.host.expect` has it); `units`; `packages` (patterns); `path`
-            (PATH of the probes); `commands` (answers obtained elsewhere, put beside the others); `file_roots` (folders searched for files, in order; "" is the real root).
+        wish: `groups`; `expect` (as `twinspark.host.expect` has it); `units`; `packages`
+            (patterns); `path` (PATH of the probes); `commands` (answers obtained elsewhere, put
+            beside the others); `file_roots` (folders searched for files, in order; "" is the
+            real root).
     """
     groups = set(wish.get("groups", []))
     environment = dict(

@@ -16,7 +16,7 @@ ORDER = (WRONG, WARNING, PENDING, BLOCKED, UNKNOWN, OK)
 
 
 def explain(verdict: Verdict) -> str:
-    """Return one failure in full: what was seen, the likely cause, what to do, where it is known from."""
+    """Return one failure in full: what was seen, its likely cause, what to do, the source."""
     known = SYMPTOMS.get(verdict.row)
     lines = [
         f"{verdict.node}: {verdict.check}: expected {verdict.expected}; found {verdict.actual}"
@@ -40,7 +40,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 
 def table(verdicts: Sequence[Verdict], *, everything: bool = False) -> str:
-    """Return the report: what is wrong in full, then the lines of what could not be judged, then counts."""
+    """Return the report: what is wrong in full, what could not be judged, the counts."""
     parts = [explain(one) for one in verdicts if one.state in {WRONG, WARNING}]
     for one in verdicts:
         if one.state in {BLOCKED, PENDING} or (one.state == UNKNOWN and everything):

@@ -1,4 +1,4 @@
-"""Compile one program with the toolkit and look at what came out: machine code for the chip, and no PTX."""
+"""Compile a program with the toolkit and look at what came out: machine code, and no PTX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def inspect(listing: str, arch: str) -> dict[str, object]:
-    """Read `cuobjdump --list-elf --list-ptx`: is there machine code for `arch`, and how many PTX parts."""
+    """Read `cuobjdump --list-elf --list-ptx`: machine code for `arch`, number of PTX parts."""
     return {
         "target": arch,
         "sass": any(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Answer = tuple[int, str, str]
 
 
-def nvidia_smi(state: State, argv: list[str]) -> Answer:
+def nvidia_smi(state: State, argv: list[str]) -> Answer:  # noqa: PLR0911 (one answer a question)
     """Query, version, clock lock. GB10: memory and power limit are not available."""
     if state.smi_error:
         return 9 if "NVML" in state.smi_error else 6, state.smi_error + "\n", ""
@@ -22,11 +22,9 @@ def nvidia_smi(state: State, argv: list[str]) -> Answer:
     if "-lgc" in argv or "--lock-gpu-clocks" in words:
         value = argv[argv.index("-lgc") + 1] if "-lgc" in argv else words.split("=", 1)[1]
         store.write("clock.json", {"lock": value})
-        return (
-            0,
-            f'GPU clocks set to "(gpuClkMin {value.replace(",", ", gpuClkMax ")})" for GPU 0000000F:01:00.0\n',
-            "",
-        )
+        least, most = value.split(",")
+        said = f'GPU clocks set to "(gpuClkMin {least}, gpuClkMax {most})" for GPU 0000000F:01:00.0'
+        return 0, said + "\n", ""
     if "-rgc" in argv or "--reset-gpu-clocks" in argv:
         store.write("clock.json", {})
         return 0, "All done.\n", ""
@@ -34,7 +32,8 @@ def nvidia_smi(state: State, argv: list[str]) -> Answer:
         return (
             0,
             (
-                f"NVIDIA-SMI version  : {state.smi}\nNVML version        : {state.smi.rsplit('.', 1)[0]}\n"
+                f"NVIDIA-SMI version  : {state.smi}\nNVML version        : "
+                f"{state.smi.rsplit('.', 1)[0]}\n"
                 f"DRIVER version      : {state.driver}\nCUDA Version        : 13.0\n"
             ),
             "",
@@ -78,7 +77,7 @@ def clock_under_load(state: State) -> int:
     lock = str(store.read("clock.json").get("lock", ""))
     if not lock or state.clock_ignored:
         return state.clock_burn
-    return min(int(lock.split(",")[-1]), state.clock_burn)
+    return min(int(lock.rsplit(",", maxsplit=1)[-1]), state.clock_burn)
 
 
 def _matching(state: State, patterns: list[str]) -> list[str]:
@@ -102,6 +101,10 @@ def _held(state: State, name: str) -> bool:
     )
 
 
+def _selection(state: State, name: str) -> str:
+    return "hold" if _held(state, name) else "install"
+
+
 def dpkg_query(state: State, argv: list[str]) -> Answer | None:
     """Packages of the freeze set; None: not ours, ask the real one."""
     patterns = [word for word in argv if not word.startswith("-")]
@@ -109,8 +112,7 @@ def dpkg_query(state: State, argv: list[str]) -> Answer | None:
     if not names or not any(word.startswith(("-W", "-f")) for word in argv):
         return None
     lines = [
-        f"{name}\t{state.packages[name]}\t{'hold' if _held(state, name) else 'install'}\tinstalled\n"
-        for name in names
+        f"{name}\t{state.packages[name]}\t{_selection(state, name)}\tinstalled\n" for name in names
     ]
     return 0, "".join(lines), ""
 
@@ -143,7 +145,8 @@ def apt_cache(state: State, argv: list[str]) -> Answer | None:
     if not names:
         return None
     blocks = [
-        f"{name}:\n  Installed: {state.packages[name]}\n  Candidate: {state.candidates.get(name, state.packages[name])}\n"
+        f"{name}:\n  Installed: {state.packages[name]}\n  Candidate: "
+        f"{state.candidates.get(name, state.packages[name])}\n"
         f"  Version table:\n *** {state.packages[name]} 1001\n        100 /var/lib/dpkg/status\n"
         for name in names
     ]

@@ -18,7 +18,7 @@ def _rail(state: State, argv: list[str]) -> Rail | None:
 
 def gid_of(address: str) -> str:
     """Return the IPv4-mapped GID as sysfs writes it."""
-    octets = [int(part) for part in address.split("/")[0].split(".")]
+    octets = [int(part) for part in address.split("/", maxsplit=1)[0].split(".")]
     return "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(*octets)
 
 
@@ -45,10 +45,12 @@ def ibv_devinfo(state: State, argv: list[str]) -> Answer:
     for rail in state.rails if state.cx7 else []:
         number = 4 if rail.hca_state == "PORT_ACTIVE" else 1
         blocks.append(
-            f"hca_id:\t{rail.hca}\n\ttransport:\t\t\tInfiniBand (0)\n\tfw_ver:\t\t\t\t{state.firmware.split()[0]}\n"
+            f"hca_id:\t{rail.hca}\n\ttransport:\t\t\tInfiniBand "
+            f"(0)\n\tfw_ver:\t\t\t\t{state.firmware.split()[0]}\n"
             f"\tvendor_id:\t\t\t0x02c9\n\tvendor_part_id:\t\t\t4129\n\tphys_port_cnt:\t\t\t1\n\t\tport:\t1\n"
             f"\t\t\tstate:\t\t\t{rail.hca_state} ({number})\n\t\t\tmax_mtu:\t\t4096 (5)\n"
-            f"\t\t\tactive_mtu:\t\t{rail.active_mtu} ({rail.active_mtu.bit_length() - 8})\n\t\t\tlink_layer:\t\tEthernet\n"
+            f"\t\t\tactive_mtu:\t\t{rail.active_mtu} "
+            f"({rail.active_mtu.bit_length() - 8})\n\t\t\tlink_layer:\t\tEthernet\n"
         )
     return (0, "\n".join(blocks), "") if blocks else (255, "", "No IB devices found\n")
 
@@ -73,16 +75,14 @@ def ethtool(state: State, argv: list[str]) -> Answer | None:
     if rail is None:
         return None
     if "-i" in argv:
-        return (
-            0,
-            f"driver: mlx5_core\nversion: 6.17.0\nfirmware-version: {state.firmware}\nbus-info: {rail.pci}\n",
-            "",
-        )
+        rows = ("driver: mlx5_core", f"firmware-version: {state.firmware}", f"bus-info: {rail.pci}")
+        return 0, "\n".join(rows) + "\n", ""
     speed = f"{rail.speed}Mb/s" if rail.carrier else "Unknown!"
     return (
         0,
         (
-            f"Settings for {rail.interface}:\n\tSupported ports: [ Backplane ]\n\tSpeed: {speed}\n\tDuplex: Full\n"
+            f"Settings for {rail.interface}:\n\tSupported ports: [ Backplane ]\n\tSpeed: "
+            f"{speed}\n\tDuplex: Full\n"
             f"\tAuto-negotiation: on\n\tLink detected: {'yes' if rail.carrier else 'no'}\n"
         ),
         "",
@@ -134,7 +134,8 @@ def ib_write_bw(state: State, argv: list[str]) -> Answer:
         0,
         (
             " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
-            f" 65536      5000             {rail.gbps + 0.2:.2f}              {rail.gbps:.2f}             0.187\n"
+            f" 65536      5000             {rail.gbps + 0.2:.2f}              {rail.gbps:.2f}  "
+            f"           0.187\n"
         ),
         "",
     )

@@ -1,4 +1,4 @@
-"""The fault switches: what breaks, which row of docs/symptoms.md it is, which one check must fail."""
+"""The fault switches: what breaks, its row of docs/symptoms.md, the one check that must fail."""
 
 from __future__ import annotations
 

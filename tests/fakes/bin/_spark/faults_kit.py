@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Fault:
     """One thing that breaks.
 
-    `row` is its row in docs/symptoms.md, `check` the one check that must say so ("" : nothing may fail, the
-    switch is a healthy node's other shape).
+    `row` is its row in docs/symptoms.md, `check` the one check that must say so; with ""
+    nothing may fail, as the switch is a healthy node's other shape.
     """
 
     title: str

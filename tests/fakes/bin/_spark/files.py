@@ -1,4 +1,4 @@
-"""The files of a healthy node: those that only a Spark has, and the host's own for runs without the lab."""
+"""The files of a healthy node: what only a Spark has, and what any host has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # What the engine stage renders for GPUs, as far as the checks look at it.
 ENGINE_ENV = {
     "CUDA_HOME": "/usr/local/cuda-13.3",
-    "PATH": "/opt/twinspark/current/venv/bin:/usr/local/cuda-13.3/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": "/opt/twinspark/current/venv/bin:/usr/local/cuda-13.3/bin:/usr/sbin:/usr/bin",
     "TRITON_PTXAS_PATH": "/usr/local/cuda-13.3/bin/ptxas",
     "TORCH_CUDA_ARCH_LIST": "12.1a",
     "FLASHINFER_CUDA_ARCH_LIST": "12.1a",
@@ -40,7 +40,7 @@ def lines(values: dict[str, str]) -> str:
 
 
 def tree(state: State) -> dict[str, str]:
-    """Return path -> text of what only a Spark has, with the faults' files in and the lost ones out."""
+    """Return path -> text of what only a Spark has, changed as the faults say."""
     files = {
         "/proc/cmdline": state.cmdline + "\n",
         "/etc/default/grub": "GRUB_DEFAULT=0\n",
@@ -68,21 +68,26 @@ def tree(state: State) -> dict[str, str]:
 def host_tree(state: State) -> dict[str, str]:
     """Return path -> text of what any Linux host has after the deploy, for runs without the lab."""
     letter = "ab"[state.rank]
+    clock = state.clock_burn if state.clock_ignored else min(2200, state.clock_burn)
     files = {
         "/proc/meminfo": (
-            "MemTotal:       127600000 kB\nMemFree:        115000000 kB\nMemAvailable:   120000000 kB\n"
-            "Cached:           4000000 kB\nSwapTotal:       16777212 kB\nSwapFree:        16777212 kB\n"
+            "MemTotal:       127600000 kB\nMemFree:        115000000 kB\nMemAvailable:   "
+            "120000000 kB\n"
+            "Cached:           4000000 kB\nSwapTotal:       16777212 kB\nSwapFree:        "
+            "16777212 kB\n"
             "CmaTotal:          131072 kB\nCmaFree:           130000 kB\n"
         ),
+        "/run/twinspark-clock.json": json.dumps({"cap": 2200, "samples": [clock] * 8}),
         "/proc/sys/vm/swappiness": "1\n",
         "/proc/sys/vm/min_free_kbytes": "67584\n",
-        "/etc/systemd/system/vllm-deepseek-mxfp4@.service": "LimitMEMLOCK=infinity\nLimitNOFILE=1048576\n",
+        "/etc/systemd/system/vllm-deepseek-mxfp4@.service": "LimitMEMLOCK=infinity\n",
         "/usr/include/python3.12/Python.h": "",
         "/usr/bin/ninja": "",
         "/etc/ssh/ssh_host_ed25519_key.pub": f"ssh-ed25519 AAAA{letter * 40} root@spark\n",
         "/etc/hosts": "127.0.0.1 localhost\n",
         "/etc/ufw/ufw.conf": "ENABLED=no\n",
-        "/etc/netplan/70-twinspark-fabric.yaml": "    enp1s0f0np0:\n    enP2p1s0f0np0:\n      mtu: 9000\n",
+        "/etc/netplan/70-twinspark-fabric.yaml": "    enp1s0f0np0:\n    enP2p1s0f0np0:\n      "
+        "mtu: 9000\n",
         "/usr/local/cuda": "-> /usr/local/cuda-13.0",
         "/usr/local/cuda-13.3/bin/nvcc": "",
         "/usr/local/cuda-13.3/bin/ptxas": "",

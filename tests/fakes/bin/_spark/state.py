@@ -11,7 +11,8 @@ from typing import Any
 
 DRIVER = "580.173.02"
 KERNEL = "6.17.0-1032-nvidia"
-# Names as Ubuntu's archive builds them; the meta packages are the ones that move a kernel or a driver.
+# Names as Ubuntu's archive builds them; the meta packages are the ones that move a kernel or a
+# driver.
 FREEZE_PACKAGES = {
     "linux-nvidia-hwe-24.04": "6.17.0-1032.32",
     "linux-image-nvidia-hwe-24.04": "6.17.0-1032.32",
@@ -138,7 +139,7 @@ def write(name: str, value: dict[str, Any]) -> None:
 
 
 def rank() -> int:
-    """Return this node's rank: switched, or told by the host name's last digit (spark1 is rank 0)."""
+    """Return this node's rank: switched, or told by the host name (spark1 is rank 0)."""
     switched = read("switches.json").get("rank")
     if switched is not None:
         return int(switched)

@@ -1,0 +1,157 @@
+"""Recorder and fakes as programs, the clock, the toolkit's output, restoring rails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from host.fakepair import FAKES, expectations
+from twinspark.host import clock, record, toolkit
+from twinspark.host.ansible import bandwidth, judged, rails_found, rails_restored
+from twinspark.host.document import render
+
+ROOT = Path(__file__).parents[2]
+
+
+def _environment(tmp_path, rank=0):
+    """PATH with all fakes before the system's programs, and a node's own state."""
+    (tmp_path / "switches.json").write_text(json.dumps({"rank": rank}))
+    path = f"{FAKES.parent / 'host'}:{FAKES}:/usr/bin:/bin"
+    return {**os.environ, "PATH": path, "TWINSPARK_FAKE_STATE": str(tmp_path)}
+
+
+def _fake(environment, *argv):
+    return subprocess.run(argv, env=environment, check=False, capture_output=True, text=True)
+
+
+def _record(environment, tmp_path, **wish):
+    """Run the recorder as Ansible does: its text on a bare interpreter's standard input."""
+    asked = {"path": environment["PATH"], "file_roots": [str(tmp_path / "root")], **wish}
+    return subprocess.run(
+        ["/usr/bin/env", "python3", "-S", "-", json.dumps(asked)],
+        input=Path(record.__file__).read_text(encoding="utf-8"),
+        env=environment, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+
+
+def test_recorder__alone_on_standard_input__finds_what_the_fakes_show(tmp_path):
+    environment = _environment(tmp_path)
+    text = _record(environment, tmp_path, groups=["driver", "fabric"], expect=expectations(0))
+    assert rails_found(text) == [
+        {"interface": "enp1s0f0np0", "hca": "rocep1s0f0", "gid_index": 3, "port": "p0"},
+        {"interface": "enP2p1s0f0np0", "hca": "roceP2p1s0f0", "gid_index": 3, "port": "p0"},
+    ]
+
+
+def test_recorder__a_program_is_absent__is_no_error_and_a_required_check_is_wrong(tmp_path):
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    asked = {"path": str(tmp_path), "groups": ["driver"], "file_roots": [str(tmp_path)]}
+    text = subprocess.run(
+        [sys.executable, record.__file__, json.dumps(asked)],
+        env=environment, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert judged({"spark1": text}, ("driver_answers",), (), ())["wrong"] == {"spark1": []}
+    wrong = judged({"spark1": text}, ("driver_answers",), ("driver_answers",), ())["wrong"]
+    assert "nvidia-smi: not found" in wrong["spark1"][0]
+
+
+def test_recorder__keeps_no_secret(tmp_path):
+    for name, text in {
+        "opt/twinspark/current/etc/v/engine.env": "VLLM_API_KEY=hush\nNCCL_NVLS_ENABLE=0\n",
+        "etc/netplan/50-wifi.yaml": "    wlP9s9:\n      access-points:\n        home: "
+        "{password: hush}\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    files = record.read_files({"engine", "fabric"}, [str(tmp_path)])
+    assert "hush" not in json.dumps(files)
+    assert files["/opt/twinspark/current/etc/v/engine.env"] == "NCCL_NVLS_ENABLE=0"
+
+
+def test_clock__under_a_fake_load__the_lock_is_seen(tmp_path, monkeypatch):
+    environment = _environment(tmp_path)
+    assert _fake(environment, "nvidia-smi", "-lgc", "300,2200").returncode == 0
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    written = tmp_path / "reading.json"
+    burn = ["twinspark-fake", "burn", "20"]
+    asked = argparse.Namespace(cap=2200, burn=burn, warm=0.5, seconds=1.0, write=written)
+    assert clock.run(asked) == 0
+    assert clock.Reading.from_json(written.read_text()).highest == 2200
+
+
+def test_clock__no_load__could_not_run(tmp_path, capsys):
+    asked = argparse.Namespace(
+        cap=2200, burn=["/bin/false"], warm=0.2, seconds=0.3, write=tmp_path / "reading.json"
+    )
+    assert clock.run(asked) == 2
+    assert "ended with 1" in capsys.readouterr().out
+
+
+def test_fake__not_about_a_spark__asks_the_real_program(tmp_path):
+    assert _fake(_environment(tmp_path), "uname", "-s").stdout.strip() == "Linux"
+
+
+def test_fake__power_limit__is_refused_as_on_gb10(tmp_path):
+    assert _fake(_environment(tmp_path), "nvidia-smi", "-pl", "100").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [
+        ("ELF file    1: burn.1.sm_121a.cubin\n", {"sass": True, "ptx": 0}),
+        ("ELF file    1: burn.1.sm_120.cubin\n", {"sass": False, "ptx": 0}),
+        (
+            "ELF file    1: b.1.sm_121a.cubin\nPTX file    1: b.1.sm_121a.ptx\n",
+            {"sass": True, "ptx": 1},
+        ),
+    ],
+)
+def test_toolkit__listing__tells_machine_code_from_ptx(listing, expected):
+    assert toolkit.inspect(listing, "sm_121a") == {"target": "sm_121a", **expected}
+
+
+def test_toolkit__absent__could_not_run(tmp_path):
+    asked = argparse.Namespace(home=tmp_path / "no", source=tmp_path / "no.cu", arch="sm_121a")
+    assert toolkit.run(asked) == 2
+
+
+def test_bandwidth__a_loop_s_results__become_answers_by_rail():
+    results = [
+        {"item": {"interface": "a"}, "rc": 0, "stdout": "x", "cmd": ["ib_write_bw"]},
+        {"item": {"interface": "b"}, "skipped": True},
+    ]
+    assert bandwidth(results) == {
+        "bandwidth:a": {"argv": ["ib_write_bw"], "rc": 0, "out": "x", "err": ""}
+    }
+
+
+def test_rails_restored__gives_back_addresses_and_mtu_and_no_more():
+    def row(mtu, *addresses):
+        info = [{"family": "inet", "local": one, "prefixlen": 24} for one in addresses]
+        return {"ifname": "r1", "mtu": mtu, "addr_info": info}
+
+    before = json.dumps([row(1500, "192.168.9.1")])
+    now = json.dumps([row(9000, "10.77.1.11"), {"ifname": "other", "mtu": 1}])
+    assert rails_restored(before, now) == [
+        ["ip", "addr", "del", "10.77.1.11/24", "dev", "r1"],
+        ["ip", "addr", "add", "192.168.9.1/24", "dev", "r1"],
+        ["ip", "link", "set", "dev", "r1", "mtu", "1500"],
+    ]
+    assert rails_restored(before, before) == []
+
+
+def test_symptoms__the_document_is_what_the_table_says():
+    document = ROOT / "docs" / "symptoms.md"
+    again = "python3 -m twinspark.host symptoms --write docs/symptoms.md"
+    assert document.read_text(encoding="utf-8") == render(), f"run: {again}"
+
+
+def test_symptoms__every_row_is_looked_for_by_somebody():
+    assert "nobody yet" not in render()
