@@ -102,7 +102,7 @@ overlay_environment() {
     wheels "$lock"
     rm -rf "$venv"
     python3.11 -m venv "$venv"
-    "$BIN/uv" pip install --quiet --python "$venv/bin/python" --offline --no-index --find-links "$WHEELS" \
+    "$BIN/uv" pip install --quiet --python "$venv/bin/python" --no-cache --offline --no-index --find-links "$WHEELS" \
         --require-hashes --no-deps --only-binary :all: --requirement "$lock"
     echo "$key" >"$venv/.complete"
 }
