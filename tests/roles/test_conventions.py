@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from roles.role_table import ROOT, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ROLES = sorted(p for p in (ROOT / "roles").iterdir() if p.is_dir())
 TASK_FILES = sorted(
     [*(ROOT / "roles").glob("*/tasks/*.yml"), *(ROOT / "roles").glob("*/handlers/*.yml")]
 )
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 STAGES = ["preflight", "host", "accelerator", "fabric", "weights", "engine", "serve", "guard"]
-
-
-class _Loader(yaml.SafeLoader):
-    """Ansible's own tags, as their plain values."""
-
-
-_Loader.add_multi_constructor("!", lambda loader, _suffix, node: loader.construct_scalar(node))
-
-
-def load(path: Path) -> Any:
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
 
 
 def name(path: Path) -> str:
