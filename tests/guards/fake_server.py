@@ -105,7 +105,7 @@ class FakeServer:
             if prefills:
                 self.prefilling.add(me)
         if prefills:
-            time.sleep(0.06)
+            time.sleep(0.03)
         with self.lock:
             crowd, order = len(self.prefilling), sorted(self.prefilling)
             hidden = {b for b in range(full) if self.blocks.get(keys[b])}
@@ -119,7 +119,7 @@ class FakeServer:
             if hit and full > 1:
                 self.blocks[keys[1]] = True  # after its own answer, as in the real fault
         if prefills:
-            time.sleep(0.06)
+            time.sleep(0.03)
             with self.lock:
                 self.prefilling.discard(me)
         return cached, hidden

@@ -136,3 +136,24 @@ def test_overlay_applied__fails_for_an_unreadable_report(run: Run, machine: Mach
     found = run("overlay_applied")[0]
     assert found.kind == "missing"
     assert "worker-103.json" in found.detail
+
+
+def test_overlay_applied__fails_when_workers_differ_in_a_fact(run: Run, machine: Machine) -> None:
+    machine.process(104, 102, ["VLLM::Worker"])
+    for pid, page in ((103, 1002240), (104, 1002240)):
+        machine.report(pid, "worker", facts={"kv_layout": {"page": page}})
+    assert kinds(run("overlay_applied"))["overlay_applied.facts"] == "pass"
+    machine.report(104, "worker", facts={"kv_layout": {"page": 993600}})
+    assert kinds(run("overlay_applied"))["overlay_applied.facts"] == "wrong"
+
+
+def test_overlay_applied__fails_for_what_a_patch_has_seen(run: Run, machine: Machine) -> None:
+    machine.report(103, "worker", counters={"nan_rows": 0, "mqa_logits_rows_compared": 9})
+    assert kinds(run("overlay_applied"))["overlay_applied.counters"] == "pass"
+    machine.report(103, "worker", counters={"nan_rows": 2})
+    assert kinds(run("overlay_applied"))["overlay_applied.counters"] == "wrong"
+
+
+def test_overlay_applied__does_not_read_another_schema(run: Run, machine: Machine) -> None:
+    machine.report(103, "worker", schema="twinspark.overlay/2")
+    assert kinds(run("overlay_applied"))["overlay_applied.reports"] == "missing"

@@ -103,6 +103,17 @@ def test_merge__fails_for_differing_patches() -> None:
     assert differ["overlay.equal"].kind == "wrong"
 
 
+def test_merge__fails_for_differing_facts() -> None:
+    def states(page: str) -> list[Check]:
+        data = {"facts": {"kv_layout": page}}
+        return [verdict("overlay_applied.facts", "n", True, "", "", data=data)]
+
+    same = merged(node(0, checks=states("1")), node(1, checks=states("1")))
+    assert same["overlay.facts_equal"].ok
+    differ = merged(node(0, checks=states("1")), node(1, checks=states("2")))
+    assert differ["overlay.facts_equal"].kind == "wrong"
+
+
 def test_fingerprint__says_what_changed_since_the_last_full_battery(tmp_path: Path) -> None:
     assert "no full battery" in state.fingerprint_check("n", PRINT, tmp_path).detail
     state.record(node(0, battery="full"), tmp_path, whole=True)

@@ -30,9 +30,8 @@ _SCRIPTS: Final = (
 _NEUTRAL: Final = frozenset({"GREEK"})  # mathematics writes it in any language
 FOREIGN_LETTERS: Final = 4
 FOREIGN_SHARE: Final = 0.004
-LONGEST_PERIOD: Final = 240
 LOOP_CHARACTERS: Final = 160
-LOOP_ROUNDS: Final = 5
+_LOOP: Final = re.compile(r"(.{1,240}?)\1{4,}", re.DOTALL)  # five rounds of up to 240 characters
 _RULES: Final = frozenset("-=_*~.|+: \t\n#")  # a ruled line or an empty table is no loop
 
 
@@ -95,17 +94,10 @@ def hash_burst(text: str, _: frozenset[str]) -> str:
 
 def repetition_loop(text: str, _: frozenset[str]) -> str:
     """A passage that repeats itself, back to back, five times and over 160 characters."""
-    for period in range(1, min(LONGEST_PERIOD, len(text) // 2) + 1):
-        needed = max(LOOP_CHARACTERS, LOOP_ROUNDS * period)
-        run = 0
-        for at in range(period, len(text)):
-            run = run + 1 if text[at] == text[at - period] else 0
-            if run + period >= needed:
-                unit = text[at - period + 1 : at + 1]
-                if set(unit) <= _RULES:
-                    run = 0
-                    continue
-                return f"{unit.strip()[:40]!r} again and again"
+    for found in _LOOP.finditer(text):
+        unit = found[1]
+        if len(found[0]) >= LOOP_CHARACTERS and not set(unit) <= _RULES:
+            return f"{unit.strip()[:40]!r} {len(found[0]) // len(unit)} times"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ class ConfigFile(_Wire):
 class ProcessReport(_Wire):
     """One process's own word about its patches (schema twinspark.overlay/1)."""
 
-    schema_: Literal["twinspark.overlay/1"] = "twinspark.overlay/1"
+    schema_: Literal["twinspark.overlay/1"] = Field(alias="schema")
     pid: int
     role: Role
     rank: int | None = None
@@ -57,6 +57,8 @@ class ProcessReport(_Wire):
     config: ConfigFile | None = None
     patches: list[PatchState]
     kernels: list[KernelChoice] = []
+    facts: dict[str, JsonValue] = {}
+    counters: dict[str, int] = {}
 
     @property
     def patch_set(self) -> frozenset[tuple[str, str]]:

@@ -57,7 +57,7 @@ def read(path: Path) -> Report:
 def merge(reports: list[Report]) -> Report:
     """One report of all nodes, with the checks across them."""
     nodes = sorted((node for report in reports for node in report.nodes), key=lambda n: n.rank)
-    return Report(nodes, [_ranks(nodes), _equal(nodes), *_patches(nodes)])
+    return Report(nodes, [_ranks(nodes), _equal(nodes), *_patches(nodes), *_facts(nodes)])
 
 
 def _ranks(nodes: list[NodeReport]) -> Check:
@@ -106,6 +106,26 @@ def _patches(nodes: list[NodeReport]) -> list[Check]:
             shorten(names),
         )
     ]
+
+
+def _facts(nodes: list[NodeReport]) -> list[Check]:
+    """The workers' facts, as far as more than one node states them."""
+    stated = [
+        (node.node, (check.data or {}).get("facts", {}))
+        for node in nodes
+        for check in node.checks
+        if check.name == "overlay_applied.facts"
+    ]
+    if len(stated) < 2:
+        return []
+    names = sorted({name for _, facts in stated for name in facts})
+    off = [name for name in names if len({facts.get(name) for _, facts in stated}) > 1]
+    return [
+        verdict(
+            "overlay.facts_equal", "both", not off, f"{len(names)} equal",
+            f"{len(names) - len(off)} equal", shorten(off),
+        )
+    ]  # fmt: skip
 
 
 def table(report: Report) -> Table:

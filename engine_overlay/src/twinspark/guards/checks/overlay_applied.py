@@ -6,6 +6,7 @@ compared with the live processes, show it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 # a report is written after its process starts; start times count in clock ticks of 10 ms from a
 # boot time in whole seconds
 CLOCK_SLACK_S = 2.0
+# findings 11, 10 and 13b: counted by the patches in guard mode or always
+FAULT_COUNTERS = frozenset(
+    {"decode_boundary_disagreements", "mqa_logits_disagreements", "nan_rows"}
+)
 
 
 def run(context: Context) -> list[Check]:
@@ -41,7 +46,13 @@ def run(context: Context) -> list[Check]:
         "overlay_applied.reports", node, not detail, f"{len(live)} processes report",
         f"{len(found)} of {len(live)} in {folder}", shorten(detail), failure="missing",
     )  # fmt: skip
-    return [complete, _roles(context, found), _same_set(context, found)]
+    return [
+        complete,
+        _roles(context, found),
+        _same_set(context, found),
+        *_facts(context, found),
+        *_counters(context, found),
+    ]
 
 
 def _pair(
@@ -100,6 +111,38 @@ def _same_set(context: Context, found: list[ProcessReport]) -> Check:
         "overlay_applied.same_set", context.node, ok, "one set, none failed", actual,
         "; ".join(detail), data=data,
     )  # fmt: skip
+
+
+def _facts(context: Context, found: list[ProcessReport]) -> list[Check]:
+    """What the workers found out for themselves (KV layout, memory) is the same on all of them."""
+    workers = [report.facts for report in found if report.role == "worker"]
+    names = sorted({name for facts in workers for name in facts})
+    if not names:
+        return []
+    values = {
+        name: {json.dumps(facts.get(name), sort_keys=True) for facts in workers} for name in names
+    }
+    off = [name for name in names if len(values[name]) > 1]
+    data = {"facts": {name: min(values[name]) for name in names}}
+    equal = f"{len(names) - len(off)} equal"
+    return [
+        verdict(
+            "overlay_applied.facts", context.node, not off, f"{len(names)} equal", equal,
+            shorten(off), data=data,
+        )
+    ]  # fmt: skip
+
+
+def _counters(context: Context, found: list[ProcessReport]) -> list[Check]:
+    """What the patches watch for and must never see."""
+    sums = Counter[str]()
+    for report in found:
+        sums.update({name: n for name, n in report.counters.items() if name in FAULT_COUNTERS})
+    seen = [f"{name} {count}" for name, count in sorted(sums.items()) if count]
+    if not sums:
+        return []
+    actual = shorten(seen) or "all 0"
+    return [verdict("overlay_applied.counters", context.node, not seen, "all 0", actual)]
 
 
 GUARD = Guard("overlay_applied", "local", "every engine process holds the same patches", EVERY, run)
