@@ -16,7 +16,6 @@ ROLES = sorted(p for p in (ROOT / "roles").iterdir() if p.is_dir())
 TASK_FILES = sorted(
     [*(ROOT / "roles").glob("*/tasks/*.yml"), *(ROOT / "roles").glob("*/handlers/*.yml")]
 )
-PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 STAGES = ["preflight", "host", "accelerator", "fabric", "weights", "engine", "serve", "guard"]
 
 
@@ -107,10 +106,11 @@ def test_site__plays_the_stages_in_order_and_nothing_else() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", PLAYBOOKS, ids=name)
-def test_play__is_tagged_and_always_is_for_preflight_alone(path: Path) -> None:
-    for play in load(path):
-        if "hosts" not in play:
-            continue
-        assert play.get("tags"), play["name"]
-        assert ("always" in play["tags"]) == (path.stem == "preflight"), play["name"]
+@pytest.mark.parametrize("stage", STAGES)
+def test_stage__is_tagged_with_its_name_and_always_is_for_preflight_alone(stage: str) -> None:
+    for play in load(ROOT / "playbooks" / f"{stage}.yml"):
+        tags = [set(play.get("tags", [])) | set(role["tags"]) for role in play.get("roles", [])]
+        for tagged in tags or [set(play["tags"])]:
+            assert stage in tagged, play["name"]
+            shared = stage == "preflight" or "variant" in tagged  # the variant is always rendered
+            assert ("always" in tagged) == shared, play["name"]
