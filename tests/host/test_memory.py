@@ -29,10 +29,10 @@ def _proc(tmp_path, *, free, available, engine=False):
     return tmp_path
 
 
-def _args(proc, **change):
-    return argparse.Namespace(
-        **{"need": 100.0, "proc": proc, "wait": 0.0, "dry_run": False, **change}
-    )
+def _args(proc, *more):
+    parser = argparse.ArgumentParser()
+    memory.add_arguments(parser)
+    return parser.parse_args(["--need", "100", "--proc", str(proc), "--wait", "0", *more])
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_admission__page_cache__is_dropped_once_then_refused_when_that_did_not_h
 
 
 def test_admission__dry_run__drops_nothing(tmp_path):
-    assert run(_args(_proc(tmp_path, free=20, available=118), dry_run=True)) == 0
+    assert run(_args(_proc(tmp_path, free=20, available=118), "--dry-run")) == 0
     assert (tmp_path / "sys/vm/drop_caches").read_text() == "0\n"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from host.fakepair import FAKES, expectations
 from twinspark.host import clock, record, toolkit
+from twinspark.host.__main__ import main
 from twinspark.host.ansible import bandwidth, judged, rails_found, rails_restored
 from twinspark.host.document import render
 
@@ -81,8 +82,8 @@ def test_clock__under_a_fake_load__the_lock_is_seen(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     written = tmp_path / "reading.json"
     burn = ["twinspark-fake", "burn", "20"]
-    asked = argparse.Namespace(cap=2200, burn=burn, warm=0.5, seconds=1.0, write=written)
-    assert clock.run(asked) == 0
+    command = ["clock", "--cap", "2200", "--warm", "0.5", "--seconds", "1", "--write", str(written)]
+    assert main([*command, "--burn", *burn]) == 0
     assert clock.Reading.from_json(written.read_text()).highest == 2200
 
 
@@ -118,8 +119,19 @@ def test_toolkit__listing__tells_machine_code_from_ptx(listing, expected):
 
 
 def test_toolkit__absent__could_not_run(tmp_path):
-    asked = argparse.Namespace(home=tmp_path / "no", source=tmp_path / "no.cu", arch="sm_121a")
-    assert toolkit.run(asked) == 2
+    places = ["--home", str(tmp_path / "no"), "--source", str(tmp_path / "no.cu")]
+    assert main(["toolkit", *places]) == 2
+
+
+def test_judge__recordings_from_files__wrong_is_1_and_unreadable_is_2(tmp_path, capsys):
+    environment = _environment(tmp_path)
+    (tmp_path / "switches.json").write_text('{"rank": 0, "faults": ["ota_torn"]}')
+    text = _record(environment, tmp_path, groups=["driver"], expect={}, packages=["nvidia-*"])
+    (tmp_path / "one.json").write_text(text)
+    assert main(["judge", f"spark1={tmp_path}/one.json", "--only", "driver"]) == 1
+    assert "S04" in capsys.readouterr().out
+    (tmp_path / "two.json").write_text("no recording")
+    assert main(["judge", f"spark1={tmp_path}/two.json"]) == 2
 
 
 def test_bandwidth__a_loop_s_results__become_answers_by_rail():

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinspark.host.parse import number
@@ -83,9 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warm", type=float, default=WARM_SECONDS, help="seconds before it (default: %(default)s)"
     )
-    parser.add_argument(
-        "--floor", type=int, default=FLOOR_MHZ, help="least clock in MHz (default: %(default)s)"
-    )
+    parser.add_argument("--write", type=Path, required=True, help="where the reading is written")
 
 
 def run(args: argparse.Namespace) -> int:
