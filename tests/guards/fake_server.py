@@ -104,8 +104,9 @@ class FakeServer:
             prefills = len(ids) - cached > self.block_size
             if prefills:
                 self.prefilling.add(me)
+        half_s = max(0.03, (len(ids) - cached) / 25_000)
         if prefills:
-            time.sleep(0.03)
+            time.sleep(half_s)
         with self.lock:
             crowd, order = len(self.prefilling), sorted(self.prefilling)
             hidden = {b for b in range(full) if self.blocks.get(keys[b])}
@@ -119,7 +120,7 @@ class FakeServer:
             if hit and full > 1:
                 self.blocks[keys[1]] = True  # after its own answer, as in the real fault
         if prefills:
-            time.sleep(0.03)
+            time.sleep(half_s)
             with self.lock:
                 self.prefilling.discard(me)
         return cached, hidden

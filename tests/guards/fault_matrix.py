@@ -169,7 +169,7 @@ class Engine:
                         stdout=log, stderr=log, start_new_session=True,
                     )
                 )  # fmt: skip
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 1500  # seconds; 30 on an idle machine
         while time.monotonic() < deadline:
             try:
                 if httpx.get(f"http://127.0.0.1:{self.port}/health", timeout=5).is_success:

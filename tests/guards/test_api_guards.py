@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guards.conftest import kinds
-from twinspark.guards.exam import ContentExam
+from twinspark.guards import recall
+from twinspark.guards.exam import CHARACTERS_A_TOKEN, ContentExam, Exam, RecallExam
 from twinspark.guards.model import Check
 
 if TYPE_CHECKING:
@@ -127,3 +128,13 @@ def test_margin__fails_for_an_answer_that_is_right_but_soft(
 def test_margin__fails_for_a_soft_answer_of_a_real_model(run: Run, server: FakeServer) -> None:
     server.faults.soften = 0.74
     assert kinds(run("margin", exam=ContentExam(), oracle=None)) == {"margin": "wrong"}
+
+
+@pytest.mark.parametrize(
+    "exam", [RecallExam(recall.Oracle()), ContentExam()], ids=["exact", "real"]
+)
+def test_short_question__has_at_most_forty_tokens(exam: Exam) -> None:
+    for seed in range(30):
+        prompt = exam.short(seed).prompt
+        tokens = len(prompt) if isinstance(prompt, list) else len(prompt) / CHARACTERS_A_TOKEN
+        assert tokens <= 40

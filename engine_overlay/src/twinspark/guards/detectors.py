@@ -19,7 +19,7 @@ LATIN: Final = frozenset({"LATIN"})
 # DeepSeek's special tokens use the full-width bar and the lower-one-eighth block; leaks appear
 # with either bar. Closing tags of reasoning and tool calls never belong into content.
 _MARKUP: Final = re.compile(
-    r"<[|\uff5c]/?[\w\u2581]+(?:[ \u2581]\w+)*[|\uff5c]"
+    r"</?[|\uff5c]/?[\w\u2581]+(?:[ \u2581]\w+)*[|\uff5c]"
     r"|</?(?:think|tool_calls?|function_calls?|invoke)>"
 )
 _HASHES: Final = re.compile(r"(?:#[ \t]*){8,}")

@@ -20,6 +20,7 @@ Outcome = Literal["pass", "wrong", "truncated", "soft"]
 # a sharp answer of a real model: the first seed's good probes read lp -0.000, its bad -0.74, -1.49
 SHARP_LOGPROB: Final = -0.10
 SHARP_MARGIN_NATS: Final = 1.0
+SHORT_TOKENS: Final = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,9 @@ class Exam(Protocol):
 
     exact: bool
 
+    def short(self, seed: int) -> Question:
+        """A question of at most 40 tokens with its document: bit-exact on every engine seen."""
+
     def needles(self, length: int, count: int, seed: int) -> Paper:
         """A document of about `length` tokens with `count` facts at random places."""
 
@@ -104,6 +108,10 @@ class RecallExam:
 
     def __init__(self, oracle: recall.Oracle) -> None:
         self.oracle = oracle
+
+    def short(self, seed: int) -> Question:
+        """One pair among 38 tokens."""
+        return self.needles(SHORT_TOKENS, 1, seed).questions[0]
 
     def needles(self, length: int, count: int, seed: int) -> Paper:
         """Key and value side by side; asked by the key."""
@@ -178,6 +186,10 @@ class ContentExam:
 
     def __init__(self, count_tokens: Callable[[str], int] | None = None) -> None:
         self._count = count_tokens or (lambda text: round(len(text) / CHARACTERS_A_TOKEN))
+
+    def short(self, seed: int) -> Question:
+        """One entry without filler; the question repeats most of it."""
+        return self.needles(SHORT_TOKENS // 3, 1, seed).questions[0]
 
     def needles(self, length: int, count: int, seed: int) -> Paper:
         """Facts spread evenly, with jitter."""

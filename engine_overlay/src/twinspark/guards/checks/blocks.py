@@ -82,11 +82,10 @@ def _round(context: Context, client: Client, shape: Shape) -> list[Check]:
     salt = context.salt(shape.name)
     # one request with all prompts: the scheduler gets them together, the decode keeps steps going
     own = [paper.questions[len(paper.questions) // 2] for paper in papers]
-    sidecar = context.exam.needles(38, 1, seed).questions[0].prompt
+    sidecar = context.exam.short(seed).prompt
     with decoding(client, sidecar, SIDECAR_TOKENS, f"{salt}-sidecar"):
-        answers = client.complete_many([q.prompt for q in own], own[0].max_tokens, salt)
-    marks = [context.exam.mark(q, a) for q, a in zip(own, answers, strict=True)]
-    right = sum(mark.ok for mark in marks)
+        answered = ask_many(context, client, own, salt)  # BATCH is more than any round's documents
+    right = sum(mark.ok for _, mark, _ in answered)
     read = [ask_many(context, client, paper.questions, salt) for paper in papers]
     return [
         verdict(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from twinspark.guards.wire import Completion
 
 TOKENS: Final = 8
-SHORT: Final = 38
 # first-token logprob spread that batch-dependent reductions in bf16 can make; a soft answer of
 # finding 13 moves by 0.7 and more
 NOISE_LIMIT_NATS: Final = 0.1
@@ -27,7 +26,7 @@ NOISE_LIMIT_NATS: Final = 0.1
 def run(context: Context) -> list[Check]:
     """Repeat a short and a long prompt, each with cold and then cached KV."""
     with context.client() as client:
-        short = context.exam.needles(SHORT, 1, context.seed).questions[0]
+        short = context.exam.short(context.seed)
         long = context.exam.needles(context.document_tokens // 2, 2, context.seed + 1).questions[0]
         return [
             _exact(context, _repeat(context, client, short.prompt, "short")),

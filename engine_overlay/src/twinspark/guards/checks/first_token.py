@@ -19,7 +19,7 @@ LIMIT_S: Final = 10.0
 
 def run(context: Context) -> list[Check]:
     """Stream a few tokens and take the time of the first."""
-    question = context.exam.needles(SHORT_DOCUMENT, 1, context.seed).questions[0]
+    question = context.exam.short(context.seed)
     with context.client() as client:
         chunks = [
             (seconds, text)
@@ -39,8 +39,6 @@ def run(context: Context) -> list[Check]:
         )
     ]  # fmt: skip
 
-
-SHORT_DOCUMENT: Final = 38  # with its question at most 40 tokens
 
 GUARD = Guard(
     "first_token", "api", "a completion starts within 10 s", EVERY, run,

@@ -53,7 +53,7 @@ def run(context: Context) -> list[Check]:
 def _beside_decode(context: Context, client: Client, question: Question, salt: str) -> Arm:
     """Only questions whose neighbour was still decoding at the end count."""
     arm: Arm = []
-    other = context.exam.needles(38, 1, context.seed + 6).questions[0].prompt
+    other = context.exam.short(context.seed + 6).prompt
     for index in range(context.depth.repeats):
         with decoding(client, other, DECODE_TOKENS, context.salt("decode", index)) as neighbour:
             asked = ask(context, client, question, salt)

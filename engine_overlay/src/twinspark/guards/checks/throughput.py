@@ -50,7 +50,7 @@ def _prefill(context: Context, client: Client) -> float:
 
 def _decode(context: Context, client: Client, streams: int) -> float:
     def one(index: int) -> int:
-        prompt = context.exam.needles(38, 1, context.seed + 20 + index).questions[0].prompt
+        prompt = context.exam.short(context.seed + 20 + index).prompt
         salt = context.salt("decode-rate", streams, index)
         return client.complete(prompt, TOKENS, salt, ignore_eos=True).completion_tokens
 

@@ -59,13 +59,13 @@ def run(context: Context) -> list[Check]:
 
 def _questions(context: Context, seed: int) -> list[Question]:
     exam = context.exam
-    long = [
+    papers = [
         exam.copies(length(context), 1, seed + index, VALUES)
         if isinstance(exam, RecallExam)
         else exam.needles(length(context), 1, seed + index)
         for index in range(LONG)
     ]
-    return [paper.questions[0] for paper in [*long, exam.needles(38, 1, seed + LONG)]]
+    return [*(paper.questions[0] for paper in papers), exam.short(seed + LONG)]
 
 
 def _one(context: Context, client: Client, question: Question, long: bool) -> Asked:
