@@ -15,6 +15,7 @@ COMMANDS = {
     "symptoms": ("twinspark.host.document", "print the symptom table"),
     "toolkit": ("twinspark.host.toolkit", "compile with a CUDA toolkit and look at what came out"),
     "clock": ("twinspark.host.clock", "read the GPU's clock under load"),
+    "warm": ("twinspark.host.warm", "compile kernels before the first request"),
     "memory": ("twinspark.host.memory", "let an engine start only when its memory is free"),
 }
 

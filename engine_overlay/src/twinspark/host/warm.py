@@ -1,0 +1,108 @@
+"""Compile in the deploy what would else be compiled inside a request that somebody waits for.
+
+FlashInfer 0.6.16 has no prebuilt kernels for SM120: its sparse MLA is built by nvcc at first use,
+minutes on GB10. The engine's own warm-up (Triton, graphs) runs at its start, before it is ready.
+Runs in the release's Python, with the engine's rendered environment, as the engine's user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from twinspark.host.environment import take_over
+
+# module:function that gives a FlashInfer JIT spec; what vLLM 0.27.1 calls for this model on sm_12x
+STEPS = (
+    "flashinfer.jit.mla:gen_sparse_mla_sm120_module",
+    "flashinfer.jit.sampling:gen_sampling_module",
+)
+TICK_SECONDS = 10.0
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How one compilation went: `built`, `absent` (the release has no such module) or `failed`."""
+
+    name: str
+    state: str
+    seconds: float
+    detail: str = ""
+
+
+def size(root: Path) -> tuple[int, float]:
+    """Return the number of files below a folder and their size in MiB."""
+    sizes = [path.stat().st_size for path in root.rglob("*") if path.is_file()]
+    return len(sizes), sum(sizes) / MIB
+
+
+def tell(name: str, cache: Path, over: threading.Event) -> None:
+    """Print progress until `over` is set."""
+    start = time.monotonic()
+    while not over.wait(TICK_SECONDS):
+        files, mib = size(cache)
+        spent = time.monotonic() - start
+        print(f"warm: {name}: {spent:.0f} s, {files} files, {mib:.0f} MiB cached", flush=True)
+
+
+def build(name: str, cache: Path) -> Step:
+    """Build one JIT module, with progress on standard output."""
+    module, function = name.split(":")
+    start, over = time.monotonic(), threading.Event()
+    teller = threading.Thread(target=tell, args=(name, cache, over), daemon=True)
+    teller.start()
+    try:
+        getattr(import_module(module), function)().build_and_load()
+    except ModuleNotFoundError as error:
+        return Step(name, "absent", time.monotonic() - start, str(error))
+    except Exception as error:  # noqa: BLE001 (a compiler's failure is whatever FlashInfer raises)
+        return Step(name, "failed", time.monotonic() - start, f"{type(error).__name__}: {error}")
+    finally:
+        over.set()
+        teller.join()
+    return Step(name, "built", time.monotonic() - start)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--env", default="-", help="the engine's environment, - for standard input")
+    parser.add_argument("--cache", type=Path, required=True, help="the cache root")
+    parser.add_argument("--release", required=True, help="id of the release that this is for")
+    parser.add_argument("--step", action="append", help="module:function (default: the model's)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile once a release: 0 all is built or not needed, 1 a compilation failed."""
+    steps = tuple(args.step or STEPS)
+    note = args.cache / "warm.json"
+    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    if before.get("release") == args.release and before.get("steps") == list(steps):
+        print(f"unchanged: release {args.release} is warm")
+        return 0
+    take_over(args.env)
+    done = [build(name, args.cache) for name in steps]
+    for step in done:
+        print(f"warm: {step.name}: {step.state} in {step.seconds:.0f} s {step.detail}".rstrip())
+    if any(step.state == "failed" for step in done):
+        return 1
+    note.write_text(json.dumps({"release": args.release, "steps": list(steps)}), encoding="utf-8")
+    print(f"compiled: {sum(step.state == 'built' for step in done)} of {len(done)}")
+    return 0
+
+
+def main() -> int:
+    """Run alone: `python -m twinspark.host.warm`."""
+    parser = argparse.ArgumentParser(prog="twinspark.host.warm", description=__doc__)
+    add_arguments(parser)
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
