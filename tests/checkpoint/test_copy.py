@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checkpoint.builders import checkpoint, flip
-from twinspark.checkpoint import parts, receiver, sender, transfer, verify, wire
+from twinspark.checkpoint import live, parts, receiver, sender, transfer, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, STAMP_NAME, FileEntry, read
 from twinspark.checkpoint.transfer import Peer
@@ -81,6 +81,15 @@ def test_pull__refuses_to_mix_with_other_files(server: sender.Server, tmp_path: 
     (tmp_path / "far" / "other.bin").write_text("x")
     with pytest.raises(CheckpointError, match=r"do not belong: other\.bin"):
         receiver.pull(tmp_path / "far", peer(server.port), QUIET)
+
+
+def test_pull__beside_a_live_engine_is_refused_after_it_came_through(
+    server: sender.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "engine", lambda: "unit x")
+    with pytest.raises(CannotRunError, match="an engine is up here"):
+        receiver.pull(tmp_path / "far", peer(server.port), QUIET)
+    assert (server.admitted, (tmp_path / "far").exists()) == (1, False)
 
 
 def test_pull__expects_a_tree(server: sender.Server, tmp_path: Path) -> None:
@@ -321,6 +330,14 @@ def test_copy__starts_the_far_side_and_is_content(verified: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert "came over the rails" in done.stdout
     assert same(verified, far)
+
+
+def test_copy__does_not_take_a_dead_ssh_for_a_missing_tool(verified: Path, tmp_path: Path) -> None:
+    dead = program(tmp_path, "ssh", "#!/bin/sh\nexit 255\n")
+    done = copy(verified, "host:/nowhere", "--ssh", str(dead))
+    assert done.returncode == 2
+    assert "ssh to host failed" in done.stderr
+    assert "rsync" not in done.stderr
 
 
 def test_copy__falls_back_to_rsync_and_sha256sum_where_the_tool_is_not(

@@ -42,6 +42,11 @@ def test_first_use__records_and_says_so(
     assert "first use" not in capsys.readouterr().out
 
 
+def test_empty_directory__is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(monkeypatch, "verify", tmp_path, "--quiet") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_equal_directories__get_equal_manifests(tmp_path: Path) -> None:
     first, second = (checkpoint(tmp_path / name) for name in ("one", "two"))
     for root in (first, second):

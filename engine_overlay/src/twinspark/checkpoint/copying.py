@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NOT_FOUND = 127  # the remote shell's status for a program that is not there
+SSH_FAILED = 255
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,6 +109,8 @@ def by_streams(
         )
     finally:
         server.close()
+    if done.returncode == SSH_FAILED:
+        raise CannotRunError(f"ssh to {host} failed: see what it says above, or name it with --ssh")
     return None if server.admitted == 0 and done.returncode != 0 else done.returncode
 
 

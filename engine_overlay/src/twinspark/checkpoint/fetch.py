@@ -149,6 +149,8 @@ def from_directory(source: Path, target: Path, options: verify.Options) -> int:
             files.
     """
     files = scan(source)
+    if not files:
+        raise CannotRunError(f"{source} is empty: is it mounted?")
     if source.resolve() == target.resolve():
         return 0
     promised = read(source / MANIFEST_NAME) if (source / MANIFEST_NAME).is_file() else None

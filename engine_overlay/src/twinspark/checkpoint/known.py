@@ -1,11 +1,12 @@
 """What is known of `deepseek-ai/DeepSeek-V4-Flash-0731` and of the two that look like it.
 
 Nobody here holds the real files. All digests below are quoted: the Hub's own LFS identifiers, as
-three unrelated public repositories recorded them, which agree on all 48 shards (read 2026-11-30):
-lutong-z/deepseek-v4-flash-dgx-spark-deploy `model.lock.json` (at 7872f01b),
-Barist3142/deepseek-v4-flash-0731-in-c `scripts/dsv4_shard_sizes.txt`,
+unrelated public repositories recorded them (read 2026-11-30):
+lutong-z/deepseek-v4-flash-dgx-spark-deploy `model.lock.json` (at 7872f01b) and
+Barist3142/deepseek-v4-flash-0731-in-c `scripts/dsv4_shard_sizes.txt`, which agree on all 48 shards;
 rafaelmarins2003/deepseekv4flash-low-memory-cpp `manifests/deepseek-v4-flash-0731.json` (at
-9e165c30; that audit downloaded and hashed the 26 files that are not shards).
+9e165c30), whose first 20 shards were compared and agree, and whose author hashed the 26 other
+files.
 
 NOT known here, and never guessed: the digests of the preview's and the -DSpark repository's
 shards. That none of the latter's 48 equals one of 0731's, while all sizes, `config.json` and the

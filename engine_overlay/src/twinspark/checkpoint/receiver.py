@@ -34,7 +34,7 @@ class Outcome:
         resumed: Bytes of part files that an earlier run had received.
         received: Bytes that came over the rails in this run.
         reconnects: Streams that had to be opened anew.
-        transfer_s: The transfer alone.
+        transfer_s: The transfer alone; `transfer_cpu_s` is this side's processor time for it.
         verify_s: Reading and hashing, before (files that were there) and after.
     """
 
@@ -44,6 +44,7 @@ class Outcome:
     received: int
     reconnects: int
     transfer_s: float
+    transfer_cpu_s: float
     verify_s: float
     tree_sha256: str
 
@@ -59,9 +60,11 @@ def pull(
         CheckpointError: files are there that do not belong, or what arrived is not what was
             promised.
     """
+    # in this order: a side that never came through is what `copy` answers with rsync, a refusal is
+    # not
+    manifest = fetch_manifest(peer)
     verify.refuse_beside_engine(options, "copying")
     root.mkdir(parents=True, exist_ok=True)
-    manifest = fetch_manifest(peer)
     if expect_tree not in {None, manifest.tree_sha256}:
         raise CheckpointError(
             f"the other side serves {manifest.tree_sha256}, expected {expect_tree}"
@@ -76,13 +79,13 @@ def pull(
     kept = right_already(root, files, manifest, options)
     before = time.monotonic() - begun
     wanted = [entry for entry in manifest.files if entry.path not in kept]
-    verify_s, transfer_s, received, reconnects, resumed = before, 0.0, 0, 0, 0
+    verify_s, transfer_s, cpu, received, reconnects, resumed = before, 0.0, 0.0, 0, 0, 0
     if wanted:
         verify.forget(root)
         store = parts.Store(root, wanted)
         resumed = store.resumed()
         check_space(root, sum(entry.size for entry in wanted) - resumed)
-        begun = time.monotonic()
+        begun, used = time.monotonic(), time.process_time()
         try:
             with meter(
                 f"copy {root.name}", sum(e.size for e in wanted) - resumed, quiet=options.quiet
@@ -91,7 +94,7 @@ def pull(
                 transfer.run()
         finally:
             store.close()
-        transfer_s = time.monotonic() - begun
+        transfer_s, cpu = time.monotonic() - begun, time.process_time() - used
         received, reconnects = transfer.received, transfer.broken
         begun = time.monotonic()
         settle(root, store, wanted, options)
@@ -105,6 +108,7 @@ def pull(
         received,
         reconnects,
         transfer_s,
+        cpu,
         verify_s,
         manifest.tree_sha256,
     )

@@ -137,6 +137,8 @@ def verify(root: Path, options: Options, expected: Manifest | None = None) -> Re
     """
     refuse_beside_engine(options, "verifying")
     files = scan(root)
+    if not files:
+        raise CannotRunError(f"{root} is empty: fetch or copy the checkpoint first")
     if expected is None and (root / MANIFEST_NAME).is_file():
         expected = read(root / MANIFEST_NAME)
     quick = compare_sizes(root, files, expected) if expected else ()

@@ -1,0 +1,154 @@
+"""verify against `sha256sum` with the same parallelism, and against disk and cores; inspect.
+
+    python engine_overlay/benchmarks/checkpoint_verify.py --work /var/tmp/bench --out RESULT.json
+
+Needs 8.4 GB under --work and removes them again. Reports nothing if a flipped byte is not found.
+Processor seconds a byte tell the same on a busy machine as on an idle one; wall time does not.
+"""
+# ruff: noqa: INP001 - scripts, not a package
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from checkpoint_common import evict, make_files, provenance, summary, timed, write
+
+from checkpoint.builders import flip, sparse_model
+
+TOOL = [sys.executable, "-m", "twinspark.checkpoint"]
+
+
+def main() -> int:
+    """Run the benchmark; 1 when its gate is red."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("/var/tmp"))  # noqa: S108 - a disk, not a secret
+    parser.add_argument("--files", type=int, default=12)
+    parser.add_argument("--size", type=int, default=700 * 10**6)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    origin = provenance()
+    work = Path(tempfile.mkdtemp(prefix="twinspark-bench-", dir=args.work))
+    try:
+        if not gate(work / "gate"):
+            print("the gate is red: a flipped byte was not found", file=sys.stderr)
+            return 1
+        total = make_files(work / "set", files=args.files, size=args.size)
+        rounds = [one_round(work / "set", args.workers, total) for _ in range(args.rounds)]
+        result: dict[str, object] = {
+            "schema": "twinspark.bench/1",
+            "benchmark": "checkpoint verify",
+            "provenance": origin,
+            "bytes": total,
+            "files": args.files,
+            "workers": args.workers,
+            "n": args.rounds,
+            "gb_per_s": {key: summary([r[key] for r in rounds]) for key in RATES},
+            "ratio_to_sha256sum": summary([r["verify"] / r["sha256sum"] for r in rounds]),
+            "bound_by": ["disk" if r["disk_read"] < r["core_limit"] else "cores" for r in rounds],
+            "ratio_to_limit_wall": summary(
+                [r["verify"] / min(r["disk_read"], r["core_limit"]) for r in rounds]
+            ),
+            "gb_per_cpu_s": {key: summary([r[key] for r in rounds]) for key in CPU_RATES},
+            "ratio_to_core_limit_cpu": summary(
+                [r["verify_cpu"] / read_and_hash(r) for r in rounds]
+            ),
+            "peak_mib": summary([r["peak_mib"] for r in rounds]),
+            "inspect": inspect(work / "sparse", args.rounds),
+        }
+        write(args.out, result)
+    finally:
+        shutil.rmtree(work)
+    return 0
+
+
+RATES = ("verify", "sha256sum", "disk_read", "core_limit")
+CPU_RATES = ("verify_cpu", "sha256sum_cpu", "hash_alone_cpu", "read_alone_cpu")
+
+
+def gate(root: Path) -> bool:
+    """Whether verify passes a sound set and finds one flipped bit."""
+    make_files(root, files=2, size=10**6)
+    command = [*TOOL, "verify", str(root), "--quiet", "--beside-engine"]
+    sound = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    flip(root / "part-001.bin", 777)
+    return sound and subprocess.run(command, capture_output=True, check=False).returncode == 1
+
+
+def one_round(root: Path, workers: int, total: int) -> dict[str, float]:
+    """All four rates in GB/s, one after the other, each from a cold cache."""
+    names = "\0".join(str(path) for path in sorted(root.glob("*.bin")))
+    evict(root)
+    read = timed(["xargs", "-0", "-n1", f"-P{workers}", "cat"], text=names)
+    evict(root)
+    tool = timed(
+        [*TOOL, "verify", str(root), "--quiet", "--beside-engine", "--workers", str(workers)]
+    )
+    evict(root)
+    plain = timed(["xargs", "-0", "-n1", f"-P{workers}", "sha256sum"], text=names)
+    wall, cpu = core_limit(workers)
+    return {
+        "verify": total / tool["wall_s"] / 1e9,
+        "sha256sum": total / plain["wall_s"] / 1e9,
+        "disk_read": total / read["wall_s"] / 1e9,
+        "core_limit": wall,
+        "verify_cpu": total / tool["cpu_s"] / 1e9,
+        "sha256sum_cpu": total / plain["cpu_s"] / 1e9,
+        "hash_alone_cpu": cpu,
+        "read_alone_cpu": total / read["cpu_s"] / 1e9,
+        "peak_mib": tool["peak_mib"],
+    }
+
+
+def read_and_hash(rates: dict[str, float]) -> float:
+    """GB a processor second that reading (as `cat` does) and hashing cost at least."""
+    return 1 / (1 / rates["hash_alone_cpu"] + 1 / rates["read_alone_cpu"])
+
+
+def core_limit(workers: int) -> tuple[float, float]:
+    """SHA-256 over memory by all workers for two seconds: GB a second, and GB a processor second."""
+    block = bytes(2**20)
+
+    def spin(_number: int) -> int:
+        digest, done, end = hashlib.sha256(), 0, time.monotonic() + 2.0
+        while time.monotonic() < end:
+            digest.update(block)
+            done += len(block)
+        return done
+
+    begun, used = time.monotonic(), time.process_time()
+    with ThreadPoolExecutor(workers) as pool:
+        done = sum(pool.map(spin, range(workers)))
+    return (
+        done / (time.monotonic() - begun) / 1e9,
+        done / (time.process_time() - used) / 1e9,
+    )
+
+
+def inspect(root: Path, rounds: int) -> dict[str, object]:
+    """Seconds of `inspect` on sparse files with the real model's 48 shards and 72,317 tensors."""
+    claimed = sparse_model(root)
+    runs = [
+        timed([*TOOL, "inspect", str(root), "--expect", "0731-or-dspark"]) for _ in range(rounds)
+    ]
+    return {
+        "claimed_bytes": claimed,
+        "tensors": 72_317,
+        "wall_s": summary([run["wall_s"] for run in runs]),
+        "cpu_s": summary([run["cpu_s"] for run in runs]),
+        "peak_mib": summary([run["peak_mib"] for run in runs]),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
