@@ -227,3 +227,30 @@ def test_table__shows_every_check() -> None:
     text = console.export_text()
     assert "wrong" in text
     assert "1 passed, 1 failed" in text
+
+
+@pytest.mark.parametrize(
+    ("gpu", "word"),
+    [
+        ("NVIDIA GB10", "on Spark"),
+        ("NVIDIA H200", "emulated (NVIDIA H200 GPU"),
+        ("none", "emulated (CPU"),
+    ],
+)
+def test_label__claims_a_spark_only_on_a_gb10(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, gpu: str, word: str
+) -> None:
+    monkeypatch.setattr(type(machine.system), "gpu", lambda _: (gpu, "590"))
+    assert cli.label(machine.system).startswith(word)
+
+
+def test_only_variant__refuses_to_guess(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--etc"):
+        cli.only_variant(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "serve.yaml").write_text("model: x\n")
+        if name == "a":
+            assert cli.only_variant(tmp_path) == tmp_path / "a"
+    with pytest.raises(SettingsError, match="2 variants"):
+        cli.only_variant(tmp_path)

@@ -84,8 +84,9 @@ def run_here(args: argparse.Namespace, battery: Battery, console: Console) -> in
         console.print(plan_table(guards, context))
         return 0
     checks = runner.run_all(guards, context, lambda found: progress(found, console))
-    now = context.system.fingerprint()
-    checks.append(state.fingerprint_check(context.node, now, args.state))
+    if context.settings.rank == 0:  # batteries run on the head; merge compares the others with it
+        now = context.system.fingerprint()
+        checks.append(state.fingerprint_check(context.node, now, args.state))
     made = runner.node_report(context, label(context.system), checks)
     try:
         whole = not args.only and not args.skip and args.where == "all"
