@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from host.fakepair import FAULTS, Pair, expectations
 from twinspark.host.checks import CHECKS, judge_recordings
 from twinspark.host.symptoms import SYMPTOMS
 
+GOLDEN = Path(__file__).parents[1] / "render" / "golden" / "inventory"  # the shipped renders
 WISHES = {"spark1": expectations(0), "spark2": expectations(1)}
 
 
@@ -55,6 +58,20 @@ def test_matrix__every_check_has_a_fault_that_fails_it():
     # the two nodes' versions are compared only when neither is pinned: see the tests below
     caught = {fault.check for fault in FAULTS.values()}
     assert {check.id for check in CHECKS} - caught == {"driver_equal", "kernel_equal"}
+
+
+@pytest.mark.parametrize("variant", sorted(path.name for path in (GOLDEN / "spark1").iterdir()))
+def test_rendered_variant__carries_what_the_engine_checks_ask_for(pair, variant):
+    recordings = pair.both()
+    for name, recording in recordings.items():
+        files = recording["files"]
+        for path in [path for path in files if path.endswith(("engine.env", "node.env"))]:
+            del files[path]
+        for kind in ("engine.env", "node.env"):
+            text = (GOLDEN / name / variant / kind).read_text(encoding="utf-8")
+            files[f"/opt/twinspark/current/etc/{variant}/{kind}"] = text
+    verdicts = judge_recordings(recordings, WISHES, only=("engine",))
+    assert {one.check: one.actual for one in verdicts if one.state != "ok"} == {}
 
 
 def test_driver_unpinned__nodes_are_compared(pair):

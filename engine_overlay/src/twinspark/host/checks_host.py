@@ -190,8 +190,9 @@ def arch_list(node: Node) -> Finding:
 
 
 def startup_plan_off(node: Node) -> Finding:
-    """The start-up plan, which asks NVML for memory, is off."""
-    return setting(node, "VLLM_ENABLE_STARTUP_PLAN", "0|[Ff]alse", "VLLM_ENABLE_STARTUP_PLAN=0")
+    """The start-up plan, which asks NVML for memory, is off, as it is by 0.27.1's default."""
+    key = "VLLM_ENABLE_STARTUP_PLAN"
+    return setting(node, key, "0", f"{key} is 0 or not set", needs=False)
 
 
 def nccl_nvls(node: Node) -> Finding:

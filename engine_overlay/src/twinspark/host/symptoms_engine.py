@@ -22,7 +22,7 @@ ENGINE_ROWS: dict[int, Symptom] = {
     23: Symptom(
         "defaults four times too small, the start-up plan aborts",
         "NVML gives no memory figure on GB10",
-        "set sizes explicitly; VLLM_ENABLE_STARTUP_PLAN=0",
+        "set sizes explicitly; VLLM_ENABLE_STARTUP_PLAN off (0.27.1: the default)",
         "vllm 57378",
     ),
     24: Symptom(

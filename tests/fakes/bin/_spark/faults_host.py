@@ -115,10 +115,10 @@ HOST = {
         "kernels would be built as PTX", 20, "arch_list", _engine(TORCH_CUDA_ARCH_LIST="12.0+PTX")
     ),
     "startup_plan_on": Fault(
-        "the start-up plan is not switched off",
+        "the start-up plan is switched on",
         23,
         "startup_plan_off",
-        _engine(VLLM_ENABLE_STARTUP_PLAN=""),
+        _engine(VLLM_ENABLE_STARTUP_PLAN="1"),
     ),
     "same_host_ip": Fault(
         "both ranks have one VLLM_HOST_IP", 28, "host_ip_distinct", _node(VLLM_HOST_IP="10.77.1.12")

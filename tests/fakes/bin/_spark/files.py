@@ -17,7 +17,6 @@ ENGINE_ENV = {
     "TRITON_PTXAS_PATH": "/usr/local/cuda-13.3/bin/ptxas",
     "TORCH_CUDA_ARCH_LIST": "12.1a",
     "FLASHINFER_CUDA_ARCH_LIST": "12.1a",
-    "VLLM_ENABLE_STARTUP_PLAN": "0",
     "NCCL_NVLS_ENABLE": "0",
     "HF_HUB_OFFLINE": "1",
 }
