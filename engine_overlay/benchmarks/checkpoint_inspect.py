@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from checkpoint.builders import sparse_model
 from checkpoint_common import provenance, summary, timed, write
+
+from checkpoint.builders import sparse_model
 
 
 def main() -> int:

@@ -124,7 +124,7 @@ def read_and_hash(rates: dict[str, float]) -> float:
 
 
 def core_limit(workers: int) -> tuple[float, float]:
-    """SHA-256 over memory by all workers for two seconds: GB a second, and GB a processor second."""
+    """SHA-256 over memory by all workers: GB a second, and GB a processor second."""
     block = bytes(2**20)
 
     def spin(_number: int) -> int:
