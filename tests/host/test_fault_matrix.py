@@ -74,6 +74,23 @@ def test_rendered_variant__carries_what_the_engine_checks_ask_for(pair, variant)
     assert {one.check: one.actual for one in verdicts if one.state != "ok"} == {}
 
 
+def test_two_cables__four_rails_in_two_cages_are_right_too(pair):
+    recordings = pair.both(["two_cables"], on_both=True)
+    wishes = {}
+    for rank, name in enumerate(recordings):
+        more = [
+            {"interface": port, "address": f"10.77.{net}.1{rank + 1}/24"}
+            for port, net in (("enp1s0f1np1", 3), ("enP2p1s0f1np1", 4))
+        ]
+        wish = WISHES[name]
+        peers = [f"10.77.{net}.1{2 - rank}" for net in (1, 2, 3, 4)]
+        wishes[name] = {**wish, "rails": [*wish["rails"], *more], "peers": peers}
+    structure = ("rails_one_cage", "same_port", "subnets_distinct", "hca_mapped", "gid_present")
+    only = (*structure, "rail_addresses", "link_carrier", "link_mtu", "reciprocal")
+    verdicts = judge_recordings(recordings, wishes, only=only)
+    assert {(one.check, one.state) for one in verdicts} == {(name, "ok") for name in only}
+
+
 def test_driver_unpinned__nodes_are_compared(pair):
     wishes = {name: {**wish, "driver": ""} for name, wish in WISHES.items()}
     verdicts = judge_recordings(pair.both(["driver_drifted"]), wishes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .faults_kit import Fault
@@ -137,6 +138,21 @@ def _wifi(state: State) -> None:
     state.wifi_up = True
 
 
+def _two_cables(state: State) -> None:
+    for number, rail in enumerate(list(state.rails)):
+        other = replace(
+            rail,
+            interface=rail.interface.replace("f0np0", "f1np1"),
+            hca=rail.hca.replace("f0", "f1"),
+            pci=rail.pci.replace(".0", ".1"),
+            mac=rail.mac[:-2] + f"0{number + 3}",
+            peer_mac=rail.peer_mac[:-2] + f"0{number + 3}",
+            address=rail.address.replace(f".77.{number + 1}.", f".77.{number + 3}."),
+            port_name="p1",
+        )
+        state.rails.append(other)
+
+
 FABRIC = {
     "link_13g": Fault("200G link delivers 13 Gb/s", 10, "rail_bandwidth", _slow),
     "link_61g": Fault("one rail at 61 Gb/s, counters clean", 11, "rail_bandwidth", _weak),
@@ -172,5 +188,6 @@ FABRIC = {
     # healthy in another shape
     "iproute2_old": Fault("iproute2 6.1.0 leaves `dev` out", 43, "", _old_iproute),
     "power_line": Fault("27 W line on a healthy link", 10, "", _power_line),
+    "two_cables": Fault("two cables, four rails", 50, "", _two_cables),
     "ufw_allows_peer": Fault("ufw on, the peer allowed wholesale", 29, "", _ufw_open),
 }
