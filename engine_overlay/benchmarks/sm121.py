@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from triton.runtime import driver
 
 from twinspark.kernels import (
     c128a_metadata,
+    dispatch,
     fp8_o_proj,
     hc_prenorm_gemm,
     mqa_logits,
@@ -33,7 +35,15 @@ from twinspark.kernels import (
     zero_rows,
 )
 from twinspark.kernels.c128a_metadata.kernel import c128a_metadata_kernel
-from twinspark.kernels.config import SM121_SHARED_BYTES, Resources, fits, select_sm121, to_json
+from twinspark.kernels.config import (
+    SM121_SHARED_BYTES,
+    Resources,
+    fits,
+    resident_warps,
+    select_sm121,
+    sm121_table,
+    to_json,
+)
 from twinspark.kernels.fp8_o_proj.kernel import fp8_o_proj_few_kernel, fp8_o_proj_kernel
 from twinspark.kernels.hc_prenorm_gemm.kernel import hc_prenorm_gemm_kernel
 from twinspark.kernels.mqa_logits.kernel import mqa_logits_kernel
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
     from twinspark.kernels.config import Config
 
 TABLE = Path(mqa_logits.__file__).parent.parent / "sm121_resources.json"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "kernels.md"
+BEGIN, END = "<!-- sm121: begin -->", "<!-- sm121: end -->"
 CAPABILITY = 121
 PROCESSORS = 48  # of a GB10
 FP8 = torch.float8_e4m3fn
@@ -196,22 +208,61 @@ CONFIGS: dict[str, tuple[Config, ...]] = {
 }
 
 
+def choices() -> list[tuple[str, str, Config]]:
+    """What `choose` takes on a GB10, case by case: operation, case, configuration."""
+    where = dispatch.Target(CAPABILITY, PROCESSORS)
+    sizes = (6, 72, 8192)
+    return [
+        ("mqa_logits", "any", mqa_logits.choose(where)[0]),
+        *(
+            ("paged_mqa_logits", f"{rows} rows a request", paged_mqa_logits.choose(where, rows)[0])
+            for rows in (1, 6)
+        ),
+        *(("hc_prenorm_gemm", f"M={m}", hc_prenorm_gemm.choose(where, m, 1)[0]) for m in sizes),
+        *(("fp8_o_proj", f"T={t}", fp8_o_proj.choose(where, t)[0]) for t in sizes),
+        ("zero_rows", "any", zero_rows.choose(where)[0]),
+        ("c128a_metadata", "any", c128a_metadata.choose(where)[0]),
+    ]
+
+
+def document(text: str) -> str:
+    """The document with its table of choices renewed from the committed table."""
+    known = {(row.op, row.config): row for row in sm121_table()}
+    lines = [
+        "| op | case | configuration | registers | shared, B | spilled | local | resident warps |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for op, case, config in choices():
+        row = known[op, config]
+        lines.append(
+            f"| {op} | {case} | `{config.key}` | {row.registers} | {row.shared:,} | {row.spills} "
+            f"| {row.local} | {resident_warps(row)} |"
+        )
+    head, rest = text.split(BEGIN)
+    table = "\n".join(lines)
+    return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+
+
 def main() -> int:
     """Print or write the table; fail where an operation has no configuration that fits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name} into the package")
     args = parser.parse_args()
-    start, table = time.monotonic(), []
+    start = time.monotonic()
+    work = [(op, config) for op, configs in CONFIGS.items() for config in configs]
+    with ProcessPoolExecutor() as pool:
+        rows = list(pool.map(measure, *zip(*work, strict=True)))
+    table = [row for row in rows if row]
     for op, configs in CONFIGS.items():
-        table += [row for config in configs if (row := measure(op, config))]
-        mine = [row for row in table if row.op == op]
-        good = [row for row in mine if fits(row)]
+        good = [row for row in table if row.op == op and fits(row)]
         print(f"{op}: {len(good)} of {len(configs)} configurations fit {SM121_SHARED_BYTES} B")
         for row in sorted(good, key=lambda row: row.config.key):
             print(f"  {row.config.key:28} {row.registers:4} registers {row.shared:7} B shared")
         print(f"  chosen: {select_sm121(table, op).key}", flush=True)
     if args.write:
         TABLE.write_text(to_json(table), encoding="utf-8")
+        sm121_table.cache_clear()
+        DOCUMENT.write_text(document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"{len(table)} rows, {time.monotonic() - start:.0f} s")
     return 0
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twinspark.kernels import (
@@ -13,6 +14,7 @@ from twinspark.kernels import (
     paged_mqa_logits,
     zero_rows,
 )
+from twinspark.kernels.dispatch import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,3 +65,39 @@ SWEEPS = {
     "zero_rows": _zero,
     "c128a_metadata": _c128a,
 }
+
+
+def chosen(shape: Shape, capability: int, processors: int) -> set[str]:
+    """Names of the rows of a report that show what `choose` takes for a case.
+
+    A name may carry its splits: the prefill logits' follow from the shape, so that several
+    finalists can come to the same; the hyper-connection's are the caller's, and the best counts.
+    """
+    where, sizes = Target(capability, processors), shape.sizes
+    if shape.op == "mqa_logits":
+        config, _ = mqa_logits.choose(where)
+        rows, keys = sizes["rows"], sizes["keys"]
+        wanted = mqa_logits.splits(rows, keys, config, processors)
+        return {
+            other.key
+            for other in (config, *mqa_logits.FINALISTS)
+            if replace(other, waves=0) == config
+            and fixed_splits(rows, keys, other, processors) == wanted
+        }
+    if shape.op == "paged_mqa_logits":
+        return {paged_mqa_logits.choose(where, sizes["share"])[0].key}
+    if shape.op == "hc_prenorm_gemm":
+        options = (1, 2, 4, 8, 16, 32, 64, 128)
+        keys_ = {s: hc_prenorm_gemm.choose(where, sizes["rows"], s)[0].key for s in options}
+        return {f"{key} splits={s}" for s, key in keys_.items()}
+    if shape.op == "fp8_o_proj":
+        return {fp8_o_proj.choose(where, sizes["tokens"])[0].key}
+    module = zero_rows if shape.op == "zero_rows" else c128a_metadata
+    return {module.choose(where)[0].key}
+
+
+def fixed_splits(rows: int, keys: int, config: Config, processors: int) -> int:
+    """Splits of a finalist with `waves`, as of the committed report: no minimum of 64 steps."""
+    blocks, steps = -(-rows // config.m), -(-keys // config.n)
+    resident = processors * max(16 // config.warps, 1)
+    return max(1, min(-(-(config.waves or 4) * resident // blocks), steps // 8))

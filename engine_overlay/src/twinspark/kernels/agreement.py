@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -93,8 +94,9 @@ def _relative(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 def _note(op: str, rows: int, error: float, top_k_rows: int = 0, overlap: float = 1.0) -> Agreement:
     before = _worst.get(op, Agreement(op))
-    # a NaN compares false with everything: written so that it wins and stays
-    worse = error if not error <= before.relative_error else before.relative_error
+    # max() drops a NaN or keeps it by the order of its arguments; here it wins and stays
+    seen = (before.relative_error, error)
+    worse = math.nan if any(map(math.isnan, seen)) else max(seen)
     after = replace(
         before,
         calls=before.calls + 1,

@@ -21,7 +21,7 @@ SM121_WARPS = 48  # resident warps of one multiprocessor
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One way to tile an operation; what m, n and k count is said where the operation lists its own.
+    """One way to tile an operation; its list of them says what m, n and k count there.
 
     Attributes:
         m: Rows a program (query rows, tokens, ...).
@@ -100,8 +100,9 @@ def select_sm121(table: Iterable[Resources], op: str, preference: Sequence[Confi
 
     Nobody has timed them on the card, so the choice is by what is known without one: it must fit;
     then enough warps must be resident to hide memory latency (8 are taken as enough: two for each
-    of the four schedulers); then the most work a byte fetched (m*n/(m+n)); then more resident
-    warps; then fewer registers. `preference` lists configurations to take first where they fit.
+    of the four schedulers); then the most work a byte fetched (m*n/(m+n), to whole numbers: less
+    is no difference); then more resident warps; then fewer registers.
+    `preference` lists configurations to take first where they fit.
 
     Args:
         table: Compiled configurations of any operations.
@@ -121,8 +122,8 @@ def select_sm121(table: Iterable[Resources], op: str, preference: Sequence[Confi
         if config in fitting:
             return config
 
-    def rank(row: Resources) -> tuple[bool, float, int, int, str]:
-        reuse = row.config.m * row.config.n / (row.config.m + row.config.n)
+    def rank(row: Resources) -> tuple[bool, int, int, int, str]:
+        reuse = round(row.config.m * row.config.n / (row.config.m + row.config.n))
         warps = resident_warps(row)
         return (warps >= 8, reuse, warps, -row.registers, row.config.key)
 

@@ -25,7 +25,7 @@ ALIGNMENT = 128  # entries: what the attention kernels read in one piece
 
 # n: entries a program; 16 B a thread a store.
 CONFIGS = tuple(Config(m=1, n=n, warps=4) for n in (512, 1024, 2048))
-SM90 = Config(m=1, n=512, warps=4)
+SM90 = Config(m=1, n=1024, warps=4)
 INTERPRETER = Config(m=1, n=1024, warps=4)
 
 

@@ -40,9 +40,9 @@ CONFIGS = tuple(
 ) + tuple(
     Config(m=m, n=n, k=SCALE_BLOCK, warps=warps, stages=stages, tma=tma)
     for m, n, warps in (
-        (64, 32, 4), (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 64, 8), (128, 128, 8),
+        (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 64, 8), (128, 128, 8),
     )
-    for stages in (2, 3, 4, 6)
+    for stages in (2, 3, 4)
     for tma in (True, False)
 )  # fmt: skip
 SM90_FEW = Config(m=16, n=16, k=512, warps=2, stages=4)

@@ -28,17 +28,18 @@ FEW_ROWS = 128  # up to here the matrix is much of the bytes
 # matrix a stage, and m*k/warps/32 float32 squares a thread: m*k <= 8192 keeps those at 64.
 CONFIGS = tuple(
     Config(m=m, n=MIXES_PADDED, k=k, warps=warps, stages=stages, tma=tma)
-    for m, warps in ((16, 4), (32, 4), (64, 4), (64, 8), (128, 4), (128, 8))
+    for m, warps in ((16, 4), (64, 4), (128, 8))
     for k in (64, 128)
-    for stages in (2, 3, 4)
+    for stages in (2, 3)
     for tma in (True, False)
     if m * k <= 8192
 )
-SM90_ONE = Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=2, tma=True)
+SM90_ONE = Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=3, tma=True)
 SM90_FEW = Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=3)
 SM90_MANY = Config(m=128, n=MIXES_PADDED, k=64, warps=8, stages=4, tma=True)
+SM90_UNSPLIT = Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=4, tma=True)
 # What was fastest on an H200 at one of the registered shapes, and what came close.
-FINALISTS_ONE = (SM90_ONE, Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=3, tma=True))
+FINALISTS_ONE = (SM90_ONE, Config(m=16, n=MIXES_PADDED, k=128, warps=4, stages=2, tma=True))
 FINALISTS_FEW = (
     SM90_FEW,
     Config(m=64, n=MIXES_PADDED, k=128, warps=4, stages=2, tma=True),
@@ -46,22 +47,23 @@ FINALISTS_FEW = (
 )
 FINALISTS_MANY = (
     SM90_MANY,
+    SM90_UNSPLIT,
     Config(m=128, n=MIXES_PADDED, k=64, warps=8, stages=5, tma=True),
     Config(m=128, n=MIXES_PADDED, k=64, warps=4, stages=4, tma=True),
-    Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=4, tma=True),
     Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=6, tma=True),
 )
 INTERPRETER = Config(m=16, n=MIXES_PADDED, k=64, warps=4, stages=1)
 
 
-def choose(where: Target, rows: int) -> tuple[Config, str]:
-    """Configuration for a device and a number of rows, with the reason."""
+def choose(where: Target, rows: int, splits: int) -> tuple[Config, str]:
+    """Configuration for a device, a number of rows and of splits, with the reason."""
     if where.capability == 0:
         return INTERPRETER, "interpreter: smallest tile"
     one, few = rows <= ONE_TILE, rows <= FEW_ROWS
     size = f"M <= {ONE_TILE}" if one else f"M {'<=' if few else '>'} {FEW_ROWS}"
     if where.capability == 90:
-        chosen = SM90_ONE if one else SM90_FEW if few else SM90_MANY
+        many = SM90_MANY if splits >= 4 else SM90_UNSPLIT  # 128 rows a program leave SMs idle
+        chosen = SM90_ONE if one else SM90_FEW if few else many
         return chosen, f"sm_90: fastest measured on H200, {size}"
     tile = 16 if one else 64 if few else 128
     table = [row for row in sm121_table() if row.op == OP and row.config.m == tile]
@@ -164,6 +166,6 @@ def dispatch(
         square=Wanted((out.shape[0], rows), torch.float32, "last"),
     )
     where = runnable(x, OP, minimum=80)
-    chosen, reason = (config, "asked for") if config else choose(where, rows)
+    chosen, reason = (config, "asked for") if config else choose(where, rows, out.shape[0])
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen), reason

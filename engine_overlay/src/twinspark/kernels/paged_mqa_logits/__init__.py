@@ -37,13 +37,13 @@ ROW_ALIGNMENT = 256  # float32 elements, as DeepGEMM's result
 PAGE_BYTES = PAGE * (HEAD_DIM + 4)
 
 # m: rows that share a tile of keys, n: keys a step. m*n <= 64*warps keeps the accumulators under
-# 64 registers a thread, which leaves room for 4 programs a multiprocessor; up to 6 stages because
+# 64 registers a thread, which leaves room for 4 programs a multiprocessor; up to 4 stages because
 # at m=1 a step's arithmetic is shorter than its load.
 CONFIGS = tuple(
     Config(m=m, n=n, warps=warps, stages=stages, tma=tma)
     for m in (1, 2)
     for n, warps in ((64, 4), (128, 4), (128, 8), (256, 8))
-    for stages in (2, 3, 4, 6)
+    for stages in (2, 3, 4)
     for tma in (True, False)
     if m * n <= 32 * warps and (n == PAGE or not tma)
 )

@@ -155,8 +155,8 @@ def paged_mqa_logits_kernel(
                     if row0 + j < rows:
                         _rows(
                             q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows,
-                            next_n, q_stride, page_stride, w_stride, table_stride, out_stride, row0 + j,
-                            begin, end, 1, BN, PAGE_, H, D, TMA, STAGES,
+                            next_n, q_stride, page_stride, w_stride, table_stride, out_stride,
+                            row0 + j, begin, end, 1, BN, PAGE_, H, D, TMA, STAGES,
                         )  # fmt: skip
         start = base + end
         g += 1

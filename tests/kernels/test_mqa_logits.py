@@ -1,0 +1,141 @@
+# ruff: noqa: E402 - skipped before it imports what is not there
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from kernels.support import FP8, TOLERANCE, fp8, poisoned, relative, spread
+from twinspark.kernels import mqa_logits
+from twinspark.kernels.dispatch import KernelError, Target
+from twinspark.kernels.mqa_logits import INTERPRETER, SM90, reference, splits
+
+pytestmark = pytest.mark.vllm
+TMA = dataclasses.replace(INTERPRETER, tma=True)
+
+
+def inputs(rows: int, keys: int) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(rows * 1000 + keys)
+    ks = torch.randint(0, max(keys // 2, 1), (rows,), dtype=torch.int32)
+    ke = torch.randint(keys // 2, keys + 1, (rows,), dtype=torch.int32)
+    scale = torch.rand(keys) + 0.5
+    return fp8(rows, 64, 128), fp8(keys, 128), scale, torch.randn(rows, 64), ks, ke
+
+
+def check(args: tuple[torch.Tensor, ...], config=None) -> torch.Tensor:
+    """Right inside the bounds, untouched outside."""
+    out = poisoned(args[0].shape[0], args[1].shape[0])
+    run, _ = mqa_logits.dispatch(*args, config=config)
+    run(*args, out=out)
+    want = reference.mqa_logits(*args)
+    assert relative(out, want) < TOLERANCE
+    assert torch.equal(torch.isnan(out), torch.isinf(want))
+    return out
+
+
+@pytest.mark.parametrize("config", [INTERPRETER, TMA], ids=lambda c: c.key)
+@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (3, 17), (2, 48), (5, 33)])
+def test_logits__are_the_definition_at_odd_sizes(rows, keys, config):
+    check(inputs(rows, keys), config)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(0, 5), (5, 0), (0, 0)])
+def test_logits__of_nothing_are_empty(rows, keys):
+    args = inputs(rows, keys)
+    run, _ = mqa_logits.dispatch(*args)
+    assert run(*args).shape == (rows, keys)
+
+
+def test_rows__that_see_no_key_are_not_written():
+    args = inputs(4, 20)
+    args[5][1] = args[4][1]  # ke == ks
+    args[5][2] = 0  # ke < ks
+    args[4][2] = 9
+    out = check(args)
+    assert bool(torch.isnan(out[1:3]).all())
+
+
+def test_bounds__past_the_keys_are_cut_off():
+    args = inputs(3, 20)
+    args[5][:] = 1000
+    run, _ = mqa_logits.dispatch(*args)
+    out = poisoned(3, 32)[:, :20]
+    run(*args, out=out)
+    assert bool(torch.isnan(out.as_strided((3, 32), (32, 1))[:, 20:]).all())
+    assert relative(out, reference.mqa_logits(*args)) < TOLERANCE
+
+
+def test_clean_logits__fill_the_rest_with_minus_infinity():
+    args = inputs(3, 40)
+    run, _ = mqa_logits.dispatch(*args)
+    out = run(*args, clean_logits=True, out=poisoned(3, 40))
+    want = reference.mqa_logits(*args)
+    assert torch.equal(torch.isneginf(out), torch.isneginf(want))
+
+
+def test_non_contiguous__queries_keys_and_weights_are_read_where_they_lie():
+    q, k, scale, weights, ks, ke = inputs(3, 24)
+    wide_q = fp8(6, 64, 128)[::2]
+    wide_q.copy_(q)
+    wide_k = torch.zeros(24, 192, dtype=torch.uint8).view(FP8)[:, :128]
+    wide_k.copy_(k)
+    wide_w = torch.zeros(3, 80)[:, :64]
+    wide_w.copy_(weights)
+    args = (wide_q, wide_k, scale, wide_w, ks, ke)
+    assert not any(t.is_contiguous() for t in (wide_q, wide_k, wide_w))
+    for config in (INTERPRETER, TMA):
+        check(args, config)
+
+
+def test_extreme_values__stay_exact():
+    q, k, scale, weights, ks, ke = inputs(3, 20)
+    q[:] = torch.full_like(q.float(), 448.0).to(FP8)
+    k[::2] = torch.full((10, 128), -448.0).to(FP8)
+    k[1::2] = torch.full((10, 128), 2.0**-9).to(FP8)
+    scale[3] = 1e20
+    weights[0] = -1e4
+    weights[1] = 0.0
+    out = check((q, k, scale, weights, ks * 0, ke * 0 + 20))
+    assert bool((out[1] == 0).all())  # weight 0
+    assert bool((out[:, ::2] == 0).all())  # every product negative: relu
+
+
+def test_addresses__pass_two_to_the_31st():
+    q, k, scale, weights, ks, ke = inputs(2, 3)
+    ks, ke = ks * 0, ke * 0 + 3
+    far = (spread(q, 2**31 + 128), spread(k, 2**30 + 64), scale, weights, ks, ke)
+    check(far)
+
+
+def test_splits__fill_the_card_and_never_go_below_eight_steps():
+    few = splits(4, 131_072, SM90, 132)
+    assert few * 1 > 132  # one block of rows: the keys must fill the card
+    assert splits(4, 64 * 7, SM90, 132) == 1
+    assert splits(10**6, 131_072, SM90, 132) == 1
+    assert all(131_072 // 64 // splits(m, 131_072, SM90, 132) >= 8 for m in (1, 5, 64, 3000))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("q", lambda a: (a[0][:, :32], *a[1:])),
+        ("q", lambda a: (a[0].float(), *a[1:])),
+        ("k", lambda a: (a[0], a[1][:, :64], *a[2:])),
+        ("k_scale", lambda a: (*a[:2], a[2][:-1], *a[3:])),
+        ("weights", lambda a: (*a[:3], a[3].double(), *a[4:])),
+        ("ks", lambda a: (*a[:4], a[4].long(), a[5])),
+        ("ke", lambda a: (*a[:5], a[5][:-1])),
+    ],
+)
+def test_dispatch__refuses_with_the_argument_and_the_shapes(name, change):
+    with pytest.raises(KernelError, match=rf"mqa_logits: {name} must be .*; got q \("):
+        mqa_logits.dispatch(*change(inputs(3, 20)))
+
+
+@pytest.mark.parametrize(("capability", "said"), [(90, "measured on H200"), (121, "rendered")])
+def test_choose__says_how_far_the_choice_is_proven(capability, said):
+    _, reason = mqa_logits.choose(Target(capability, 48))
+    assert said in reason

@@ -1,0 +1,69 @@
+"""The kernels compile for sm_121a without a card, and take what the committed table says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+pytestmark = pytest.mark.vllm
+ROOT = Path(__file__).parents[2]
+PROBE = """
+import json, sys
+sys.path.insert(0, "engine_overlay/benchmarks")
+import sm121
+from dataclasses import asdict
+cases = dict.fromkeys((op, config) for op, _, config in sm121.choices())
+rows = [asdict(sm121.measure(op, config)) for op, config in cases]
+text = sm121.DOCUMENT.read_text()
+print(json.dumps([rows, sm121.document(text) == text]))
+"""
+
+
+@pytest.fixture(scope="module")
+def probed() -> list:
+    paths = [str(ROOT / "engine_overlay/src"), os.environ.get("PYTHONPATH", "")]
+    environ = os.environ | {
+        "TRITON_INTERPRET": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], cwd=ROOT, env=environ, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def compiled(probed) -> list[dict]:
+    return probed[0]
+
+
+def test_document__shows_what_is_chosen(probed):
+    assert probed[1]
+
+
+def test_chosen__fit_a_gb10_block_with_nothing_in_local_memory(compiled):
+    assert len(compiled) == 11
+    for row in compiled:
+        assert row["shared"] <= 101_376, row
+        assert (row["spills"], row["local"]) == (0, 0), row
+
+
+@pytest.mark.skipif(not triton.__version__.startswith("3.7.1"), reason="the table is of 3.7.1")
+def test_chosen__take_what_the_committed_table_says(compiled):
+    table = json.loads(
+        (ROOT / "engine_overlay/src/twinspark/kernels/sm121_resources.json").read_text()
+    )
+    committed = {(row["op"], json.dumps(row["config"], sort_keys=True)): row for row in table}
+    for row in compiled:
+        assert committed[row["op"], json.dumps(row["config"], sort_keys=True)] == row
