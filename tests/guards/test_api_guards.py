@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from guards.conftest import kinds
 from twinspark.guards import recall
+from twinspark.guards.client import Plan
 from twinspark.guards.exam import CHARACTERS_A_TOKEN, ContentExam, Exam, RecallExam
 from twinspark.guards.model import Check
 
 if TYPE_CHECKING:
     from guards.fake_server import FakeServer
+    from twinspark.guards.context import Context
 
 Run = Callable[..., list[Check]]
 FIRST_SET = ["health", "first_token", "determinism", "recall", "margin"]
@@ -138,3 +141,17 @@ def test_short_question__has_at_most_forty_tokens(exam: Exam) -> None:
         prompt = exam.short(seed).prompt
         tokens = len(prompt) if isinstance(prompt, list) else len(prompt) / CHARACTERS_A_TOKEN
         assert tokens <= 40
+
+
+def test_content_exam__is_fitted_to_the_served_tokenizer(
+    context: Context, server: FakeServer
+) -> None:
+    given = replace(context, plan=Plan(9, 10**6, 9))
+    with given.client() as client:
+        fitted = ContentExam().fitted(client)
+        paper = fitted.needles(1000, 3, 5)
+        counted = len(client.tokenize(str(paper.document)))
+        assert abs(counted - 1000) < 60
+        assert abs(paper.tokens - counted) < 60
+        server.faults.status = 404
+        assert ContentExam().fitted(client).characters_a_token == CHARACTERS_A_TOKEN

@@ -167,7 +167,7 @@ class Client:
         self._book(0, 0)
         reply = self._send("POST", "/tokenize", {"model": self.model, "prompt": text})
         ids = reply.json().get("tokens")
-        if not isinstance(ids, list):
+        if not isinstance(ids, list) or not ids:
             raise RefusedError("/tokenize: no list of tokens in the answer")
         return [int(token) for token in ids]
 

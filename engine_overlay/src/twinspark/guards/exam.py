@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from twinspark.guards import recall
+from twinspark.guards.client import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from twinspark.guards.client import Prompt
+    from twinspark.guards.client import Client, Prompt
     from twinspark.guards.wire import Completion
 
 Outcome = Literal["pass", "wrong", "truncated", "soft"]
@@ -96,6 +95,9 @@ class Exam(Protocol):
     def mark(self, question: Question, answer: Completion) -> Mark:
         """Judge an answer."""
 
+    def fitted(self, client: Client) -> Exam:
+        """The same exam with lengths measured by the server's tokenizer; at most one request."""
+
 
 class RecallExam:
     """The lab's model: every answer and its margin are known.
@@ -122,6 +124,10 @@ class RecallExam:
         """Asked by the second name, which reads layer 0's KV too: asking by the key misses it."""
         document = recall.block_context(blocks, block_size, seed)
         return self._paper(document, [recall.second_name(n.key) for n in document.needles])
+
+    def fitted(self, client: Client) -> RecallExam:  # noqa: ARG002 - one word is one token
+        """Nothing to measure."""
+        return self
 
     def copies(self, length: int, count: int, seed: int, values: int = 30) -> Paper:
         """Answers of many tokens: the values of a key, in order, until `.` ends them."""
@@ -169,7 +175,8 @@ _FILLER: Final = (
     "The clock above the door is four minutes fast and always was.",
     "A box of spare keys lies in the lower drawer of the desk.",
 )
-CHARACTERS_A_TOKEN: Final = 4.4  # of this text on the DeepSeek tokenizer family; a rough estimate
+CHARACTERS_A_TOKEN: Final = 4.4  # a rough estimate, until `fitted` measures it
+SAMPLE_TOKENS: Final = 2000
 
 
 class ContentExam:
@@ -179,13 +186,21 @@ class ContentExam:
     language model continues it from the document. Plain completions: no template, no thinking.
 
     Args:
-        count_tokens: The server's own token count of a text; estimated when omitted.
+        characters_a_token: Of such a text, on the served tokenizer.
     """
 
     exact = False
 
-    def __init__(self, count_tokens: Callable[[str], int] | None = None) -> None:
-        self._count = count_tokens or (lambda text: round(len(text) / CHARACTERS_A_TOKEN))
+    def __init__(self, characters_a_token: float = CHARACTERS_A_TOKEN) -> None:
+        self.characters_a_token = characters_a_token
+
+    def fitted(self, client: Client) -> ContentExam:
+        """Measure characters a token on a sample; a server without `/tokenize` is estimated."""
+        sample = str(self.needles(SAMPLE_TOKENS, 5, 1).document)
+        try:
+            return ContentExam(len(sample) / len(client.tokenize(sample)))
+        except RefusedError:
+            return self
 
     def short(self, seed: int) -> Question:
         """One entry without filler; the question repeats most of it."""
@@ -218,7 +233,7 @@ class ContentExam:
         numbers = draw.sample(range(100, 100 + 20 * max(count, 50)), count)
         codes = draw.sample(range(10_000, 99_999), count)
         parts, facts = ["Register of stored items.\n"], []
-        share = length * CHARACTERS_A_TOKEN / count
+        share = length * self.characters_a_token / count
         size = len(parts[0])
         for index, (number, code) in enumerate(zip(numbers, codes, strict=True)):
             asked = f"Entry {number}, kept in the {draw.choice(_PLACES)}: the code is"
@@ -233,7 +248,7 @@ class ContentExam:
             parts += lines
             size += sum(map(len, lines))
         document = "".join(parts)
-        tokens = self._count(document)
+        tokens = round(len(document) / self.characters_a_token)
         questions = tuple(
             Question(
                 f"{document}\nRepeated: {asked}", str(code), 8, at * tokens // len(document), (".",)

@@ -8,7 +8,7 @@ requests give stay right: the damage (finding 12) lies in a neighbour's block an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from twinspark.guards.asking import BATCH, Asked, ask_many
@@ -70,7 +70,8 @@ def shapes(context: Context) -> list[Shape]:
 def run(context: Context) -> list[Check]:
     """All rounds, each with salts of its own."""
     with context.client() as client:
-        return [check for shape in shapes(context) for check in _round(context, client, shape)]
+        fitted = replace(context, exam=context.exam.fitted(client))
+        return [check for shape in shapes(context) for check in _round(fitted, client, shape)]
 
 
 def _round(context: Context, client: Client, shape: Shape) -> list[Check]:
@@ -127,7 +128,7 @@ def _readback(
 
 
 def _plan(context: Context) -> Plan:
-    total, longest = Plan(seconds=context.timeout), 0
+    total, longest = Plan(1, seconds=context.timeout), 0
     for shape in shapes(context):
         reads = shape.documents * shape.facts
         requests = 2 + shape.documents * math.ceil(shape.facts / BATCH)
