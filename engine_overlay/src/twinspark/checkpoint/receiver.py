@@ -14,6 +14,7 @@ from twinspark.checkpoint import hashing, parts, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, FileEntry, Manifest, parse, read, scan
 from twinspark.checkpoint.options import add_work_options, options_of
+from twinspark.checkpoint.place import refuse_strays
 from twinspark.checkpoint.progress import meter
 from twinspark.checkpoint.space import check_space
 from twinspark.checkpoint.strict import write_atomically
@@ -60,57 +61,75 @@ def pull(
         CheckpointError: files are there that do not belong, or what arrived is not what was
             promised.
     """
-    # in this order: a side that never came through is what `copy` answers with rsync, a refusal is
-    # not
+    # in this order: `copy` answers with rsync to a side that never came through, not to a refusal
     manifest = fetch_manifest(peer)
     verify.refuse_beside_engine(options, "copying")
-    root.mkdir(parents=True, exist_ok=True)
     if expect_tree not in {None, manifest.tree_sha256}:
         raise CheckpointError(
             f"the other side serves {manifest.tree_sha256}, expected {expect_tree}"
         )
-    files = scan(root)
-    stray = sorted(set(files) - set(manifest.by_path()))
-    if stray:
-        raise CheckpointError(
-            f"{root} holds files that do not belong: {', '.join(stray)[:400]}: remove them"
-        )
+    root.mkdir(parents=True, exist_ok=True)
+    refuse_strays(root, manifest.by_path())
     begun = time.monotonic()
-    kept = right_already(root, files, manifest, options)
-    before = time.monotonic() - begun
+    kept = right_already(root, scan(root), manifest, options)
+    compared_s = time.monotonic() - begun
     wanted = [entry for entry in manifest.files if entry.path not in kept]
-    verify_s, transfer_s, cpu, received, reconnects, resumed = before, 0.0, 0.0, 0, 0, 0
-    if wanted:
-        verify.forget(root)
-        store = parts.Store(root, wanted)
-        resumed = store.resumed()
-        check_space(root, sum(entry.size for entry in wanted) - resumed)
-        begun, used = time.monotonic(), time.process_time()
-        try:
-            with meter(
-                f"copy {root.name}", sum(e.size for e in wanted) - resumed, quiet=options.quiet
-            ) as bar:
-                transfer = Transfer(peer, store, wanted, bar)
-                transfer.run()
-        finally:
-            store.close()
-        transfer_s, cpu = time.monotonic() - begun, time.process_time() - used
-        received, reconnects = transfer.received, transfer.broken
-        begun = time.monotonic()
-        settle(root, store, wanted, options)
-        verify_s += time.monotonic() - begun
+    moved = bring(root, peer, wanted, options) if wanted else Moved()
     _finish(root, manifest, peer)
-    total = manifest.total
     return Outcome(
-        total,
-        total - sum(entry.size for entry in wanted),
-        resumed,
-        received,
-        reconnects,
-        transfer_s,
-        cpu,
-        verify_s,
-        manifest.tree_sha256,
+        total=manifest.total,
+        kept=manifest.total - sum(entry.size for entry in wanted),
+        resumed=moved.resumed,
+        received=moved.received,
+        reconnects=moved.reconnects,
+        transfer_s=moved.transfer_s,
+        transfer_cpu_s=moved.transfer_cpu_s,
+        verify_s=compared_s + moved.settle_s,
+        tree_sha256=manifest.tree_sha256,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What `bring` did, as in `Outcome`; `settle_s`: verifying and moving into place."""
+
+    resumed: int = 0
+    received: int = 0
+    reconnects: int = 0
+    transfer_s: float = 0.0
+    transfer_cpu_s: float = 0.0
+    settle_s: float = 0.0
+
+
+def bring(root: Path, peer: Peer, wanted: Sequence[FileEntry], options: verify.Options) -> Moved:
+    """Receive these files into parts, verify them and move them into place.
+
+    Raises:
+        CannotRunError: no room, or the rails stay down.
+        CheckpointError: a file arrived corrupt.
+    """
+    verify.forget(root)
+    store = parts.Store(root, wanted)
+    resumed = store.resumed()
+    coming = sum(entry.size for entry in wanted) - resumed
+    try:
+        check_space(root, coming)
+        begun, used = time.monotonic(), time.process_time()
+        with meter(f"copy {root.name}", coming, quiet=options.quiet) as bar:
+            transfer = Transfer(peer, store, wanted, bar)
+            transfer.run()
+    finally:
+        store.close()
+    transfer_s, cpu_s = time.monotonic() - begun, time.process_time() - used
+    begun = time.monotonic()
+    settle(root, store, wanted, options)
+    return Moved(
+        resumed=resumed,
+        received=transfer.received,
+        reconnects=transfer.broken,
+        transfer_s=transfer_s,
+        transfer_cpu_s=cpu_s,
+        settle_s=time.monotonic() - begun,
     )
 
 
