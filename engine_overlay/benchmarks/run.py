@@ -108,7 +108,7 @@ def work(op: str, *, sweep: bool, gate_only: bool, top: dict[str, float]) -> dic
     """Gate and time one operation, in this process."""
     import cases  # noqa: PLC0415
     import torch  # noqa: PLC0415
-    from sweeps import SWEEPS  # noqa: PLC0415
+    from sweeps import SWEEPS, chosen  # noqa: PLC0415
 
     torch.manual_seed(int(time.time()))
     result: dict[str, Any] = {"gates": [], "rows": []}
@@ -122,8 +122,14 @@ def work(op: str, *, sweep: bool, gate_only: bool, top: dict[str, float]) -> dic
         if gate_only:
             continue
         bench = cases.BENCHES[op](shape, [c for c in configs if checked[c]])
+        major, minor = torch.cuda.get_device_capability()
+        card = torch.cuda.get_device_properties(0).multi_processor_count
+        names = chosen(shape, 10 * major + minor, card)
         for kind, table in (("kernel", bench.kernels), ("anchor", bench.anchors)):
-            result["rows"] += [_row(shape, who, kind, calls, top) for who, calls in table.items()]
+            result["rows"] += [
+                _row(shape, who, kind, calls, top) | {"chosen": kind == "kernel" and who in names}
+                for who, calls in table.items()
+            ]
         del bench
         torch.cuda.empty_cache()
     return result

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twinspark.kernels import (
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from twinspark.kernels.config import Config
 
 
-def _mqa(_: Shape) -> Sequence[Config]:
-    return mqa_logits.FINALISTS
+def _mqa(_: Shape) -> Sequence[Config | None]:
+    return (None, *mqa_logits.FINALISTS)  # None: whatever dispatch takes, on sm_90 the Gluon form
 
 
 def _paged(shape: Shape) -> Sequence[Config]:
@@ -70,20 +69,12 @@ SWEEPS = {
 def chosen(shape: Shape, capability: int, processors: int) -> set[str]:
     """Names of the rows of a report that show what `choose` takes for a case.
 
-    A name may carry its splits: the prefill logits' follow from the shape, so that several
-    finalists can come to the same; the hyper-connection's are the caller's, and the best counts.
+    The hyper-connection's name carries its splits, which are the caller's: the best counts.
     """
     where, sizes = Target(capability, processors), shape.sizes
     if shape.op == "mqa_logits":
-        config, _ = mqa_logits.choose(where)
-        rows, keys = sizes["rows"], sizes["keys"]
-        wanted = mqa_logits.splits(rows, keys, config, processors)
-        return {
-            other.key
-            for other in (config, *mqa_logits.FINALISTS)
-            if replace(other, waves=0) == config
-            and fixed_splits(rows, keys, other, processors) == wanted
-        }
+        config, reason = mqa_logits.choose(where)
+        return {mqa_logits.GLUON_REASON if capability == 90 else reason, config.key}
     if shape.op == "paged_mqa_logits":
         return {paged_mqa_logits.choose(where, sizes["share"])[0].key}
     if shape.op == "hc_prenorm_gemm":
@@ -94,10 +85,3 @@ def chosen(shape: Shape, capability: int, processors: int) -> set[str]:
         return {fp8_o_proj.choose(where, sizes["tokens"])[0].key}
     module = zero_rows if shape.op == "zero_rows" else c128a_metadata
     return {module.choose(where)[0].key}
-
-
-def fixed_splits(rows: int, keys: int, config: Config, processors: int) -> int:
-    """Splits of a finalist with `waves`, as of the committed report: no minimum of 64 steps."""
-    blocks, steps = -(-rows // config.m), -(-keys // config.n)
-    resident = processors * max(16 // config.warps, 1)
-    return max(1, min(-(-(config.waves or 4) * resident // blocks), steps // 8))

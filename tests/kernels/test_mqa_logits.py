@@ -139,3 +139,27 @@ def test_dispatch__refuses_with_the_argument_and_the_shapes(name, change):
 def test_choose__says_how_far_the_choice_is_proven(capability, said):
     _, reason = mqa_logits.choose(Target(capability, 48))
     assert said in reason
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "count"),
+    [(2048, 4096, 1), (1145, 117_135, 3), (512, 262_144, 2), (4, 4096, 4), (1, 64, 1)],
+)
+def test_splits_sm90__are_the_fewest_that_leave_little_idle(rows, keys, count):
+    assert mqa_logits.splits_sm90(rows, keys, 132) == count
+
+
+def test_dispatch__takes_the_gluon_form_on_sm90_alone(monkeypatch):
+    args = inputs(3, 32)
+    for capability, form in ((90, "launch_sm90"), (89, "launch"), (121, "launch")):
+        monkeypatch.setattr(mqa_logits, "runnable", lambda *_, c=capability: Target(c, 132))
+        run, reason = mqa_logits.dispatch(*args)
+        assert run.func.__name__ == form
+        assert ("Gluon" in reason) is (capability == 90)
+
+
+def test_dispatch__takes_the_portable_form_for_layouts_without_a_descriptor(monkeypatch):
+    monkeypatch.setattr(mqa_logits, "runnable", lambda *_: Target(90, 132))
+    args = inputs(3, 32)
+    run, _ = mqa_logits.dispatch(fp8(6, 64, 128)[::2], *args[1:])
+    assert run.func.__name__ == "launch"

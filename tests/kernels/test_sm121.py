@@ -23,7 +23,16 @@ from dataclasses import asdict
 cases = dict.fromkeys((op, config) for op, _, config in sm121.choices())
 rows = [asdict(sm121.measure(op, config)) for op, config in cases]
 text = sm121.DOCUMENT.read_text()
-print(json.dumps([rows, sm121.document(text) == text]))
+current = sm121.document(text) == text
+from twinspark.kernels.mqa_logits.kernel_sm90 import mqa_logits_sm90_kernel
+sm121.CAPABILITY = 90
+with sm121.compiling((mqa_logits_sm90_kernel,)) as gluon:
+    q, k = (sm121._zeros(*shape, dtype=sm121.FP8) for shape in ((512, 64, 128), (4096, 128)))
+    bound = sm121._zeros(512, dtype=sm121.torch.int32)
+    args = (q, k, sm121._zeros(4096), sm121._zeros(512, 64), bound, bound)
+    sm121.mqa_logits.launch_sm90(*args, processors=132)
+products = gluon[-1].asm["ptx"].count("wgmma.mma_async")
+print(json.dumps([rows, current, products]))
 """
 
 
@@ -50,6 +59,10 @@ def compiled(probed) -> list[dict]:
 
 def test_document__shows_what_is_chosen(probed):
     assert probed[1]
+
+
+def test_gluon_form__compiles_to_two_tiles_of_four_products_a_step(probed):
+    assert probed[2] == 8
 
 
 def test_chosen__fit_a_gb10_block_with_nothing_in_local_memory(compiled):

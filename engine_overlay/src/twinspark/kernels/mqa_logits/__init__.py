@@ -6,6 +6,7 @@ Replaces DeepGEMM's `fp8_mqa_logits` where the card has none (vllm/utils/deep_ge
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,10 @@ FINALISTS = tuple(
     )
     for waves in (1, 2, 4)
 )
+# The portable kernel's fastest on sm_90, where the Gluon form needs packed tensors.
 SM90 = Config(m=4, n=64, warps=4, stages=3, tma=True, lean=True)
+GLUON = Config(m=2, n=128, warps=4, stages=2, tma=True)
+GLUON_REASON = "sm_90: Gluon form, two products in flight, fastest measured on H200"
 INTERPRETER = Config(m=2, n=16, warps=4, stages=1)
 
 
@@ -72,6 +76,84 @@ def splits(rows: int, keys: int, config: Config, processors: int) -> int:
     fill = min(-(-resident // blocks), steps // 8)
     rounds = min(-(-(config.waves or WAVES) * resident // blocks), steps // 64)
     return max(1, fill, rounds)
+
+
+def splits_sm90(rows: int, keys: int, processors: int) -> int:
+    """Programs that share a block of rows in the Gluon form, two resident a multiprocessor.
+
+    The fewest that fill the card and leave at most a tenth of the last round idle, as long as a
+    program has 8 steps.
+    """
+    blocks, resident = -(-rows // GLUON.m), 2 * processors
+    most = max(1, -(-keys // GLUON.n) // 8)
+    fewest = min(-(-resident // blocks), most)
+    for count in range(fewest, most + 1):
+        rounds = blocks * count / resident
+        if rounds / math.ceil(rounds) >= 0.9:
+            return count
+    return most
+
+
+def launch_sm90(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    k_scale: torch.Tensor,
+    weights: torch.Tensor,
+    ks: torch.Tensor,
+    ke: torch.Tensor,
+    *,
+    processors: int,
+    clean_logits: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`launch` through the Gluon form."""
+    from triton.experimental.gluon import language as gl  # noqa: PLC0415 - sm_90 alone
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # noqa: PLC0415
+
+    from twinspark.kernels.mqa_logits.kernel_sm90 import mqa_logits_sm90_kernel  # noqa: PLC0415
+
+    rows, keys = q.shape[0], k.shape[0]
+    out = _output(q, keys, out, clean_logits=clean_logits)
+    if rows == 0 or keys == 0:
+        return out
+
+    def described(tensor: torch.Tensor, count: int) -> object:
+        box = [count, HEAD_DIM]
+        layout = gl.NVMMASharedLayout.get_default_for(box, gl.float8e4nv)
+        return TensorDescriptor.from_tensor(tensor, box, layout)
+
+    grid = (-(-rows // GLUON.m), splits_sm90(rows, keys, processors))
+    mqa_logits_sm90_kernel[grid](
+        described(q.view(-1, HEAD_DIM), GLUON.m * HEADS),
+        described(k, GLUON.n),
+        k_scale,
+        weights,
+        ks,
+        ke,
+        out,
+        rows,
+        keys,
+        weights.stride(0),
+        out.stride(0),
+        BM=GLUON.m,
+        BN=GLUON.n,
+        H=HEADS,
+        D=HEAD_DIM,
+        STAGES=GLUON.stages,
+        num_warps=GLUON.warps,
+    )
+    return out
+
+
+def _output(
+    q: torch.Tensor, keys: int, out: torch.Tensor | None, *, clean_logits: bool
+) -> torch.Tensor:
+    if out is None:
+        width = -(-keys // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        out = torch.empty((q.shape[0], width), dtype=torch.float32, device=q.device)[:, :keys]
+    if clean_logits:
+        out.fill_(float("-inf"))
+    return out
 
 
 def _check(
@@ -132,11 +214,7 @@ def launch(
         [M, N] float32, rows starting on 1024 B when made here.
     """
     rows, keys = q.shape[0], k.shape[0]
-    if out is None:
-        width = -(-keys // ROW_ALIGNMENT) * ROW_ALIGNMENT
-        out = torch.empty((rows, width), dtype=torch.float32, device=q.device)[:, :keys]
-    if clean_logits:
-        out.fill_(float("-inf"))
+    out = _output(q, keys, out, clean_logits=clean_logits)
     if rows == 0 or keys == 0:
         return out
     tma = config.tma and _describable(q, k)
@@ -207,6 +285,9 @@ def dispatch(
     """
     _check(q, k, k_scale, weights, ks, ke)
     where = runnable(q, OP)
+    if config is None and where.capability == 90 and _describable(q, k):
+        record(OP, "gluon sm_90", GLUON_REASON)
+        return partial(launch_sm90, processors=where.processors), GLUON_REASON
     chosen, reason = (config, "asked for") if config else choose(where)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen, processors=where.processors), reason

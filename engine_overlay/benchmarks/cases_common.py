@@ -1,0 +1,59 @@
+"""What the benchmark cases share: gates, anchors, a case made concrete."""
+# ruff: noqa: INP001 - scripts, not a package
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CUDA = "cuda"
+FP8 = torch.float8_e4m3fn
+L2_TWICE = 128 << 20
+NAN = float("nan")
+FP8_LIMIT = 3e-4  # Hopper adds FP8 products in about 14 bits: DeepGEMM is 1.3e-4 off likewise
+
+
+class RedGateError(AssertionError):
+    """A kernel's result is not the reference's."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """One case made concrete.
+
+    Attributes:
+        kernels: Ours by name: lists of calls over rotated inputs.
+        anchors: The others', likewise.
+        gate: Error of the checked result; filled in by the op's `gate`.
+    """
+
+    kernels: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+    anchors: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+
+
+def deep_gemm() -> Any:  # noqa: ANN401 - a module without types
+    """DeepGEMM, or None where it is not installed."""
+    try:
+        import deep_gemm as module  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return module
+
+
+def relative(out: torch.Tensor, reference: torch.Tensor, limit: float) -> float:
+    """Relative error in the Frobenius norm over what the reference defines.
+
+    Raises:
+        RedGateError: It is above `limit` or NaN.
+    """
+    inside = torch.isfinite(reference)
+    have, want = out.double()[inside], reference.double()[inside]
+    error = float((have - want).norm() / want.norm().clamp_min(1e-300))
+    if not error <= limit:
+        raise RedGateError(f"relative error {error:.3e} is above {limit:.0e}")
+    return error
