@@ -116,6 +116,16 @@ def wide_tokens() -> torch.Tensor:
     return torch.zeros(4, 64, 1, 136, dtype=torch.uint8)[..., :132]
 
 
+def test_cache__off_a_16_byte_boundary_goes_without_descriptors():
+    q, cache, weights, lens, table = inputs([[70], [3]])
+    raw = torch.zeros(cache.shape[0] * 8640 + 16, dtype=torch.uint8)
+    start = (4 - raw.data_ptr()) % 16  # 4 B past a boundary
+    moved = raw[start:].as_strided(cache.shape, cache.stride(), start)
+    moved.copy_(cache)
+    assert moved.data_ptr() % 16 == 4
+    check((q, moved, weights, lens, table), PAGE_TMA)
+
+
 @pytest.mark.parametrize(
     ("said", "change"),
     [

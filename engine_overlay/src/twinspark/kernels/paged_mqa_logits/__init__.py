@@ -119,7 +119,7 @@ def launch(
     if rows == 0 or max_keys == 0:
         return out
     groups = -(-rows // config.m)
-    tma = config.tma and config.n == PAGE
+    tma = config.tma and config.n == PAGE and cache.data_ptr() % 16 == 0
     paged_mqa_logits_kernel[(programs(config, processors),)](
         q,
         _pages(cache) if tma else cache,
