@@ -203,7 +203,7 @@ def test_dead_rails__end_the_run_and_the_next_one_sends_only_the_rest(
     with monkeypatch.context() as patch:
         Breaks(patch, 200_000, for_good=True)
         patch.setattr(wire, "connect", dying(wire.connect, 5))
-        with pytest.raises(CannotRunError, match="Run it again"):
+        with pytest.raises(CannotRunError, match=r"broke off: \w.*Run it again"):
             receiver.pull(far, peer(server.port, patience=0.5), QUIET)
     assert not (far / STAMP_NAME).exists()
     done = receiver.pull(far, peer(server.port), QUIET)
@@ -395,3 +395,11 @@ def test_stalled_server__counts_as_broken() -> None:
         wire.connect("127.0.0.1", listener.getsockname()[1], TOKEN, 0.3)  # it never says anything
     assert time.monotonic() - begun < 3.0
     listener.close()
+
+
+def test_streams_that_only_break__are_named_as_the_reason(
+    server: sender.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Breaks(monkeypatch, 1, for_good=True)
+    with pytest.raises(CannotRunError, match="broke off: the other side closed a stream"):
+        receiver.pull(tmp_path / "far", peer(server.port, patience=-1.0), QUIET)

@@ -102,6 +102,8 @@ class Transfer:
             try:
                 connection = connection or self._connect(attempt)
                 rest = self._receive(connection, piece, buffer)
+                if rest is not None:
+                    self.complaint = "the other side closed a stream or went silent"
             except wire.PeerError as error:
                 self.complaint = str(error)
             except OSError as error:
