@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,18 @@ def test_lock__is_what_the_input_asks_for_and_every_wheel_has_hashes():
     }
 
 
+@pytest.mark.skipif(not shutil.which("c++"), reason="no compiler")
+def test_complete__a_toolkit_of_wheels__links_as_flashinfer_does_it(tmp_path):
+    library = tmp_path / "lib"
+    library.mkdir()
+    words = ["c++", "-shared", "-Wl,-soname,libcudart.so.13", "-x", "c++", "/dev/null", "-o"]
+    subprocess.run([*words, str(library / "libcudart.so.13")], check=True)
+    assert not toolkit.links(tmp_path, tmp_path / "scratch.so")
+    assert toolkit.complete(tmp_path) == ["libcudart.so", "lib64", "stubs/libcuda.so"]
+    assert toolkit.links(tmp_path, tmp_path / "scratch.so")
+    assert toolkit.complete(tmp_path) == []
+
+
 @pytest.mark.skipif(
     not (HOME / "bin" / "nvcc").exists() or not shutil.which("g++"), reason=f"no toolkit in {HOME}"
 )
@@ -38,9 +51,10 @@ def test_toolkit__makes_machine_code_for_sm_121a_once(tmp_path, capsys):
     """Emulated: the x86-64 toolkit of the same lock; nothing ran on GB10."""
     source = tmp_path / "burn.cu"
     source.write_bytes((FILES / "burn.cu").read_bytes())
-    asked = argparse.Namespace(home=HOME, source=source, arch="sm_121a")
+    asked = argparse.Namespace(home=HOME, source=source, arch="sm_121a", complete=False)
     assert toolkit.run(asked) == 0
-    assert json.loads((tmp_path / "probe.json").read_text())["sass"] is True
+    probe = json.loads((tmp_path / "probe.json").read_text())
+    assert (probe["sass"], probe["ptx"], probe["links"]) == (True, 0, True)
     assert toolkit.run(asked) == 0
     assert "unchanged" in capsys.readouterr().out
     source.write_text("this is no CUDA")

@@ -152,7 +152,10 @@ def toolkit_compiles(node: Node) -> Finding:
         node.file(path or f"the record of a compilation with {node.expect.cuda or 'a toolkit'}")
     )
     right = made.get("target") == "sm_121a" and made.get("sass") is True and not made.get("ptx")
-    return Finding(right, "SASS for sm_121a and no PTX", json.dumps(made, sort_keys=True))
+    right = right and made.get("links") is True
+    return Finding(
+        right, "SASS for sm_121a, no PTX, libraries link", json.dumps(made, sort_keys=True)
+    )
 
 
 def system_cuda(node: Node) -> Finding:

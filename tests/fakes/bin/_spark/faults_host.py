@@ -101,6 +101,12 @@ HOST = {
         "toolkit_compiles",
         _file(PROBE, json.dumps({"nvcc": "13.3", "target": "sm_121a", "sass": False, "ptx": 0})),
     ),
+    "toolkit_unlinked": Fault(
+        "libraries do not link with the toolkit",
+        19,
+        "toolkit_compiles",
+        _file(PROBE, json.dumps({"target": "sm_121a", "sass": True, "ptx": 0, "links": False})),
+    ),
     "no_python_h": Fault(
         "no Python.h", 18, "python_headers", _file("/usr/include/python3.12/Python.h", None)
     ),

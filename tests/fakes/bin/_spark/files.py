@@ -91,7 +91,7 @@ def host_tree(state: State) -> dict[str, str]:
         "/usr/local/cuda-13.3/bin/nvcc": "",
         "/usr/local/cuda-13.3/bin/ptxas": "",
         "/opt/twinspark/cuda/13.3/probe.json": json.dumps(
-            {"nvcc": "13.3", "target": "sm_121a", "sass": True, "ptx": 0}
+            {"nvcc": "13.3", "target": "sm_121a", "sass": True, "ptx": 0, "links": True}
         ),
         "/opt/twinspark/current/etc/flash-tp2/engine.env": lines(ENGINE_ENV),
         "/opt/twinspark/current/etc/flash-tp2/node.env": lines(node_env(state)),
