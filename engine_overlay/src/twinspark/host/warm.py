@@ -87,9 +87,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"unchanged: release {args.release} is warm")
         return 0
     take_over(args.env)
-    done = [build(name, args.cache) for name in steps]
-    for step in done:
-        print(f"warm: {step.name}: {step.state} in {step.seconds:.0f} s {step.detail}".rstrip())
+    done: list[Step] = []
+    for name in steps:
+        step = build(name, args.cache)
+        done.append(step)
+        said = f"warm: {step.name}: {step.state} in {step.seconds:.0f} s {step.detail}"
+        print(said.rstrip(), flush=True)
     if any(step.state == "failed" for step in done):
         return 1
     note.write_text(json.dumps({"release": args.release, "steps": list(steps)}), encoding="utf-8")
