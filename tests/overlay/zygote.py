@@ -8,6 +8,8 @@ a new one. Protocol: one JSON object a line on stdin and stdout (`engine.py` spe
 
 from __future__ import annotations
 
+import gc
+import importlib
 import importlib.util
 import json
 import os
@@ -17,6 +19,26 @@ import sys
 import traceback
 import types
 from pathlib import Path
+
+# What the scenarios use; imported once, before the forks.
+PRELOAD = (
+    "hypothesis",
+    "vllm.engine.arg_utils",
+    "vllm.entrypoints.openai.api_server",
+    "vllm.model_executor.kernels.linear",
+    "vllm.model_executor.layers.fused_moe.oracle.mxfp4",
+    "vllm.model_executor.layers.sparse_attn_indexer",
+    "vllm.model_executor.models.qwen3_dspark",
+    "vllm.models.deepseek_v4.nvidia.flashinfer_sparse",
+    "vllm.platforms.cuda",
+    "vllm.v1.attention.backends.mla.indexer",
+    "vllm.v1.attention.backends.mla.sparse_swa",
+    "vllm.v1.core.single_type_kv_cache_manager",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.worker.gpu.spec_decode.dspark.speculator",
+    "vllm.v1.worker.startup_plan",
+)
 
 
 def load_engine(overlay: bool) -> None:
@@ -33,6 +55,9 @@ def load_engine(overlay: bool) -> None:
 
     torch.set_num_threads(1)
     vllm.utils.torch_utils.PIN_MEMORY = False  # no CUDA here, and pinning needs it
+    for name in PRELOAD:
+        importlib.import_module(name)
+    gc.freeze()  # the forks share what is there instead of copying it at their first collection
 
 
 def scenario(reference: str):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinspark import patches, sources
+from twinspark import documents, expiry, patches, sources
 from twinspark.patches import pins
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("directory", nargs="?", type=Path, default=Path(DEFAULT_REPORTS))
     verify = actions.add_parser("verify", help="compare the pins with an unpacked wheel")
     verify.add_argument("--wheel", type=Path, required=True, help="folder that holds `vllm/`")
+    expired = actions.add_parser("expired", help="what a later wheel has repaired itself")
+    expired.add_argument("--wheel", type=Path, required=True, help="wheel file or its folder")
+    expired.add_argument("--json", type=Path, help="write the verdicts here as well")
+    docs = actions.add_parser("docs", help="write docs/findings.md from the records")
+    docs.add_argument("--output", type=Path, default=Path("docs/findings.md"))
     pin = actions.add_parser("pin", help="write the pins anew (after reading what changed)")
     pin.add_argument("--wheel", type=Path, required=True, help="folder that holds `vllm/`")
 
@@ -34,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         "list": lambda _: list_patches(),
         "show": lambda options: show(options.directory),
         "verify": lambda options: verify(options.wheel),
+        "expired": lambda options: expired(options.wheel, options.json),
+        "docs": lambda options: write_docs(options.output),
         "pin": lambda options: write_pins(options.wheel),
     }
     return actions[args.action](args)
@@ -120,4 +128,32 @@ def write_pins(wheel: Path) -> int:
         print("not in this wheel: " + ", ".join(missing))
         return 2
     pins.FILE.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def expired(wheel: Path, output: Path | None) -> int:
+    """Print what a wheel says about every patch; 1 when one has expired, 2 without a wheel."""
+    if not wheel.exists():
+        print(f"{wheel} does not exist")
+        return 2
+    verdicts = expiry.judge_wheel(wheel)
+    rows = [("patch", "verdict", "unchanged", "changed", "gone")]
+    rows += [
+        (v.id, v.word, str(len(v.same)), str(len(v.changed)), str(len(v.gone))) for v in verdicts
+    ]
+    _table(rows)
+    print(
+        "fixed: the repaired source's mark was found; needed: nothing has changed; read: the "
+        "source has changed, run the row's tests against this wheel"
+    )
+    if output is not None:
+        found = [asdict(verdict) | {"verdict": verdict.word} for verdict in verdicts]
+        document = {"wheel": wheel.name, "label": "rendered", "verdicts": found}
+        output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(verdict.fixed for verdict in verdicts) else 0
+
+
+def write_docs(output: Path) -> int:
+    """Write the findings document."""
+    output.write_text(documents.findings(), encoding="utf-8")
     return 0

@@ -1,60 +1,67 @@
-"""Which kernel an operation takes: chosen once a process, with its reason in the report.
+"""Between the patches and the kernels: who serves an operation here, and the word to the report.
 
-`TWINSPARK_KERNELS` says who serves the operations that a stock vLLM 0.27.1 has no SM12x code for:
-
-* `triton` (default): the overlay's own kernels;
-* `deepgemm`: an installed `deep_gemm` package with SM120 kernels; ours stay out (untested);
-* `check`: ours beside the stock ones, where both exist; the stock result is used.
+`TWINSPARK_KERNELS` (see `twinspark.kernels.dispatch`) chooses between the overlay's kernels
+(`triton`, the default), an installed `deep_gemm` (`deepgemm`), and both side by side (`check`).
 """
 
 from __future__ import annotations
 
-import functools
 import os
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from twinspark import report
+from twinspark.kernels import dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from types import ModuleType
 
-VARIABLE = "TWINSPARK_KERNELS"
-MODES = ("triton", "deepgemm", "check")
+    from twinspark.patching import Context
 
-
-def mode() -> str:
-    """Mode asked for by the environment.
-
-    Raises:
-        ValueError: It is none of `MODES`.
-    """
-    chosen = os.environ.get(VARIABLE) or "triton"
-    if chosen not in MODES:
-        raise ValueError(f"{VARIABLE}={chosen!r}: must be one of {', '.join(MODES)}")
-    return chosen
+_noted = 0
 
 
-@functools.cache
-def kernel(op: str, otherwise: str | None = None) -> Callable[..., Any] | None:
-    """The overlay's kernel of an operation.
+@cache
+def operation(name: str) -> ModuleType:
+    """The package `twinspark.kernels.<name>`, imported on first use."""
+    return import_module(f"twinspark.kernels.{name}")
 
-    Args:
-        op: Name of a package under `twinspark.kernels`.
-        otherwise: What serves the operation when there is no kernel; None when nothing can.
 
-    Returns:
-        The kernel, or None when `otherwise` serves.
+def note() -> None:
+    """Bring decisions that the kernels have made since the last call into the process report."""
+    global _noted  # noqa: PLW0603 - one position in one process-wide list
+    made = dispatch.recorded()
+    for choice in made[_noted:]:
+        report.current().kernel(choice.op, choice.kernel, choice.reason)
+    _noted = len(made)
+
+
+def launcher(name: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - each kernel's own
+    """The kernel of an operation for these arguments; the decision goes into the report.
 
     Raises:
-        RuntimeError: There is no kernel and nothing else that could serve.
+        KernelError: The kernel cannot serve the request; nothing slower steps in.
     """
-    try:
-        found, reason = import_module(f"twinspark.kernels.{op}").dispatch()
-    except (ImportError, AttributeError) as error:
-        found, reason = None, f"no kernel: {error}"
-    if found is None and otherwise is None:
-        raise RuntimeError(f"{op}: {reason}; set {VARIABLE}=deepgemm if its package is installed")
-    name = getattr(found, "__qualname__", None) or str(otherwise)
-    report.current().kernel(op, f"twinspark.{name}" if found else name, reason)
-    return found  # type: ignore[no-any-return]  # the kernels' contract
+    kernel, _ = operation(name).dispatch(*args, **options)
+    note()
+    return kernel
+
+
+def skip_reason(context: Context) -> str | None:
+    """Why the overlay's DeepGEMM replacements stay out of a process, or None.
+
+    They come in on compute capability 12.x, where stock has nothing, and on another CUDA card only
+    when `TWINSPARK_KERNELS` is set there (comparisons with the stock kernels).
+    """
+    mode = dispatch.requested()
+    if mode is dispatch.Mode.DEEPGEMM:
+        return "TWINSPARK_KERNELS=deepgemm: the installed deep_gemm serves (untested)"
+    if context.platform == "cuda" and os.environ.get(dispatch.VARIABLE):
+        return None
+    return context.unless_sm12x("the stock kernels serve")
+
+
+def checking() -> bool:
+    """Whether both kernels are to run and be compared."""
+    return dispatch.requested() is dispatch.Mode.CHECK

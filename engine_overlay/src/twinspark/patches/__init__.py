@@ -13,8 +13,24 @@ if TYPE_CHECKING:
     from twinspark.patching import Patch
 
 MODULES = (
+    "config.deepgemm_refusals",
+    "config.hc_prenorm",
+    "config.o_proj",
+    "config.indexer_logits",
+    "config.dspark_assertions",
+    "platform.device_memory",
+    "platform.startup_plan",
+    "kv_layout.block_size",
+    "kv_layout.layout",
     "allocator.block_zeroer",
+    "allocator.recycled_blocks",
+    "metadata.draft_width",
+    "metadata.decode_boundary",
+    "graphs.c128a_stride",
+    "graphs.nan_argmax",
+    "executor.first_failure",
     "executor.exit_status",
+    "executor.pair_liveness",
 )
 
 

@@ -123,15 +123,15 @@ def zero_rows(rows: torch.Tensor, block_ids: Sequence[int]) -> None:
     wanted = sorted(set(block_ids))
     if wanted and not 0 <= wanted[0] <= wanted[-1] < rows.shape[0]:
         raise IndexError(f"block ids {wanted[0]}..{wanted[-1]} outside {rows.shape[0]} blocks")
-    fill = selection.kernel("zero_rows", "torch.index_fill_") if rows.is_cuda else None
-    if fill is not None:
-        fill(rows, wanted)
-        return
     import torch
     from vllm.utils.torch_utils import async_tensor_h2d
 
     index = async_tensor_h2d(wanted, device=rows.device, dtype=torch.int64)
-    rows.index_fill_(0, index, 0)
+    if rows.is_cuda and index.numel():
+        flat = rows.view(torch.uint8)
+        selection.launcher("zero_rows", flat, index)(flat, index)
+    else:
+        rows.index_fill_(0, index, 0)
 
 
 def _spans(groups: Iterable[Any], block_sizes: Sequence[int], cache_dtype: str,

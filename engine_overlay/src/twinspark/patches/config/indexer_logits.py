@@ -1,0 +1,161 @@
+"""W5 / #10 hook: the indexer's logits, prefill and paged, and the schedule that goes with them."""
+
+from __future__ import annotations
+
+# ruff: noqa: PLC0415 - neither torch nor vLLM may be imported before the engine does it
+import functools
+from typing import TYPE_CHECKING, Any
+
+from twinspark import report, selection
+from twinspark.patches.pins import pinned
+from twinspark.patching import Edit, Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+CONSUMER = "vllm.model_executor.layers.sparse_attn_indexer"
+PREFILL = f"{CONSUMER}:fp8_fp4_mqa_logits"
+PAGED = f"{CONSUMER}:fp8_fp4_paged_mqa_logits"
+SCHEDULE = "vllm.v1.attention.backends.mla.indexer:get_paged_mqa_logits_metadata"
+TOLERANCE = 2e-3  # relative to the largest logit: FP8 products summed in another order
+COUNTER = "mqa_logits_disagreements"
+
+
+def _fp8_only(q: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
+    values, scale = q
+    if scale is not None:
+        raise ValueError("the overlay's indexer kernels take FP8 queries; FP4 needs SM100")
+    return values
+
+
+def _compare(ours: torch.Tensor, theirs: torch.Tensor, low: Any, high: torch.Tensor) -> None:  # noqa: ANN401 - 0 or a tensor
+    """Count rows whose logits differ inside their own columns (mode `check`)."""
+    import torch
+
+    columns = torch.arange(ours.shape[1], device=ours.device)
+    inside = (columns >= low) & (columns < high[:, None])
+    a, b = ours.masked_fill(~inside, 0.0), theirs.masked_fill(~inside, 0.0)
+    limit = TOLERANCE * b.abs().amax(dim=1).clamp_min(1e-6)
+    wrong = int(((a - b).abs().amax(dim=1) > limit).sum())
+    report.current().count("mqa_logits_rows_compared", ours.shape[0])
+    if wrong:
+        report.current().count(COUNTER, wrong)
+
+
+def prefill(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Serve `fp8_fp4_mqa_logits`; the same kernel whatever `clean_logits` says."""
+
+    @functools.wraps(original)
+    def fp8_fp4_mqa_logits(  # noqa: PLR0913, PLR0917 - vLLM's signature
+        q: tuple[torch.Tensor, torch.Tensor | None],
+        kv: tuple[torch.Tensor, torch.Tensor],
+        weights: torch.Tensor,
+        cu_seqlen_ks: torch.Tensor,
+        cu_seqlen_ke: torch.Tensor,
+        clean_logits: bool = False,
+    ) -> torch.Tensor:
+        """Logits `[M, N]` float32 of queries `[M, 64, 128]` against keys `[N, 128]`."""
+        values = _fp8_only(q)
+        arguments = (values, *kv, weights, cu_seqlen_ks, cu_seqlen_ke)
+        ours: torch.Tensor = selection.launcher("mqa_logits", *arguments)(
+            *arguments, clean_logits=clean_logits
+        )
+        if not selection.checking():
+            return ours
+        theirs: torch.Tensor = original(
+            q, kv, weights, cu_seqlen_ks, cu_seqlen_ke, clean_logits=clean_logits
+        )
+        _compare(ours, theirs, cu_seqlen_ks[:, None], cu_seqlen_ke)
+        return theirs
+
+    return fp8_fp4_mqa_logits
+
+
+def paged(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Serve `fp8_fp4_paged_mqa_logits`."""
+
+    @functools.wraps(original)
+    def fp8_fp4_paged_mqa_logits(  # noqa: PLR0913, PLR0917 - vLLM's signature
+        q: tuple[torch.Tensor, torch.Tensor | None],
+        kv_cache: torch.Tensor,
+        weights: torch.Tensor,
+        context_lens: torch.Tensor,
+        block_tables: torch.Tensor,
+        schedule_metadata: torch.Tensor,
+        max_model_len: int,
+        clean_logits: bool = False,
+    ) -> torch.Tensor:
+        """Logits `[B * next_n, max_model_len]` float32 against the pages of each request."""
+        values = _fp8_only(q)
+        arguments = (values, kv_cache, weights, context_lens, block_tables)
+        ours: torch.Tensor = selection.launcher("paged_mqa_logits", *arguments)(
+            *arguments, max_model_len, clean_logits=clean_logits
+        )
+        if not selection.checking():
+            return ours
+        theirs: torch.Tensor = original(
+            q, kv_cache, weights, context_lens, block_tables, schedule_metadata,
+            max_model_len=max_model_len, clean_logits=clean_logits,
+        )  # fmt: skip
+        import torch as library
+
+        # Comparing reads a result back, which a graph capture cannot do.
+        if not library.cuda.is_current_stream_capturing():
+            _compare(ours, theirs, 0, context_lens.flatten())
+        return theirs
+
+    return fp8_fp4_paged_mqa_logits
+
+
+def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Serve `get_paged_mqa_logits_metadata`: the overlay's kernel schedules itself."""
+
+    @functools.wraps(original)
+    def get_paged_mqa_logits_metadata(
+        context_lens: torch.Tensor, block_size: int, num_sms: int
+    ) -> torch.Tensor:
+        """A zero that fills the builder's buffer; DeepGEMM's schedule in mode `check`."""
+        if selection.checking():
+            return original(context_lens, block_size, num_sms)
+        return context_lens.new_zeros(())
+
+    return get_paged_mqa_logits_metadata
+
+
+def _install(edit: Edit) -> None:
+    if edit.module.__name__ == CONSUMER:
+        edit.replace("fp8_fp4_mqa_logits", prefill(edit.original("fp8_fp4_mqa_logits")))
+        edit.replace("fp8_fp4_paged_mqa_logits", paged(edit.original("fp8_fp4_paged_mqa_logits")))
+    else:
+        name = "get_paged_mqa_logits_metadata"
+        edit.replace(name, schedule(edit.original(name)))
+
+
+PATCH = Patch(
+    id="w5-indexer-logits",
+    title="The indexer's logits have no SM120 kernel",
+    layer="config",
+    targets=(PREFILL, PAGED, SCHEDULE),
+    upstream_sha256=pinned(
+        PREFILL,
+        PAGED,
+        SCHEDULE,
+        f"{CONSUMER}:sparse_attn_indexer",
+        "vllm.utils.deep_gemm:fp8_fp4_mqa_logits",
+        "vllm.utils.deep_gemm:fp8_fp4_paged_mqa_logits",
+        "vllm.v1.attention.backends.mla.indexer:DeepseekV32IndexerMetadataBuilder.build",
+    ),
+    vllm=("0.27.1",),
+    symptom="'Unsupported architecture' when the first decode metadata is built; in a fork with a "
+    "torch fallback, minutes for a prefill chunk (#10).",
+    cause="mla/indexer.py:950 and sparse_attn_indexer.py:500,603 know DeepGEMM or an error.",
+    fix="The consumers' names are served by tiled kernels for prefill and paged decode, the same "
+    "ones whatever clean_logits says, with no slow path behind them.",
+    upstream="SM120 kernels came with #52035 (0.28.0).",
+    remove_when="The vendored DeepGEMM has SM120 kernels (0.28.0).",
+    constraint="SM121 has no kernel for them in DeepGEMM 2.6.1.",
+    applies=selection.skip_reason,
+    install=_install,
+)

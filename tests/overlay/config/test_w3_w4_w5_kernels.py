@@ -1,0 +1,169 @@
+"""W3, W4, W5 / #10: what stock has no SM12x kernel for is served by the overlay's, by name.
+
+The kernels themselves are tested in tests/kernels; here: that the engine's consumers reach them.
+"""
+
+# ruff: noqa: PLC0415 - scenarios import the engine where it is, not where pytest is
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.engine import unchanged
+from twinspark import selection
+from twinspark.patching import Context
+
+OPERATIONS = {
+    "hc_prenorm_gemm": "w3-hc-prenorm",
+    "fp8_o_proj": "w4-o-proj",
+    "mqa_logits": "w5-indexer-logits",
+    "paged_mqa_logits": "w5-indexer-logits",
+}
+
+
+def told():
+    from twinspark import report
+
+    return [kernel["op"] for kernel in report.current().as_dict()["kernels"]]
+
+
+def scenario_hc_prenorm_gemm():
+    """As mhc/tilelang.py:372 calls it: imported inside the function, 3-D residual."""
+    import torch
+    from vllm.utils.deep_gemm import tf32_hc_prenorm_gemm
+
+    torch.manual_seed(0)
+    x = torch.randn(5, 4, 64).bfloat16()
+    fn = torch.randn(24, 256)
+    out, square = torch.full((2, 5, 24), float("nan")), torch.full((2, 5), float("nan"))
+    tf32_hc_prenorm_gemm(x, fn, out, square, 2)
+    flat = x.flatten(1).double()
+    error = (out.sum(0) - flat @ fn.double().T).abs().max() / fn.norm()
+    norm = (square.sum(0) - flat.square().sum(-1)).abs().max()
+    return {"close": bool(error < 1e-3 and norm < 1e-2), "told": told()}
+
+
+def scenario_fp8_o_proj():
+    """As flashinfer_sparse.py:559 calls it, with `wo_a` 2-D as the loader leaves it."""
+    from types import SimpleNamespace
+
+    import torch
+    from vllm.models.deepseek_v4.nvidia import flashinfer_sparse
+
+    torch.manual_seed(0)
+    tokens, groups, heads, rank = 3, 2, 1, 128
+    depth = heads * 512
+    o = torch.randn(tokens, groups * heads, 512).bfloat16()
+    table = torch.cat([torch.ones(8, 32), torch.zeros(8, 32)], dim=1)  # angle 0: no rotation
+    weight = torch.randn(groups * rank, depth).clamp(-3, 3).to(torch.float8_e4m3fn)
+    scale = torch.rand(groups * rank // 128, depth // 128) + 0.5
+    z = flashinfer_sparse.deep_gemm_fp8_o_proj(
+        o, torch.arange(tokens), table, SimpleNamespace(weight=weight, weight_scale_inv=scale),
+        lambda flat: flat, n_groups=groups, heads_per_group=heads, nope_dim=448, rope_dim=64,
+        o_lora_rank=rank, einsum_recipe=(1, 1, 128), tma_aligned_scales=True,
+    )  # fmt: skip
+    wide = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    full = (weight.double() * wide).view(groups, rank, depth)
+    exact = torch.einsum("tgk,grk->tgr", o.double().view(tokens, groups, depth), full).flatten(1)
+    error = (z.double() - exact).norm() / exact.norm()
+    return {"close": bool(error < 0.05), "told": told()}
+
+
+def scenario_mqa_logits():
+    """As sparse_attn_indexer.py:500 calls it."""
+    import torch
+    from vllm.model_executor.layers import sparse_attn_indexer as consumer
+
+    torch.manual_seed(0)
+    q = torch.randn(3, 64, 128).to(torch.float8_e4m3fn)
+    k = torch.randn(70, 128).to(torch.float8_e4m3fn)
+    k_scale, weights = torch.rand(70) + 0.5, torch.randn(3, 64)
+    low = torch.tensor([0, 5, 64], dtype=torch.int32)
+    high = torch.tensor([70, 60, 64], dtype=torch.int32)
+    logits = consumer.fp8_fp4_mqa_logits(
+        (q, None), (k, k_scale), weights, low, high, clean_logits=False
+    )
+    dots = torch.einsum("mhd,nd->mhn", q.double(), k.double()).relu()
+    exact = k_scale.double() * torch.einsum("mh,mhn->mn", weights.double(), dots)
+    inside = [(logits[m, a:b] - exact[m, a:b]).abs() for m, (a, b) in
+              enumerate(zip(low.tolist(), high.tolist(), strict=True))]  # fmt: skip
+    error = max(float(part.max()) for part in inside if part.numel()) / float(exact.abs().max())
+    return {"close": error < 1e-3, "told": told()}
+
+
+def scenario_paged_mqa_logits():
+    """As mla/indexer.py:951 and sparse_attn_indexer.py:603 call it: schedule, then logits."""
+    import torch
+    from vllm.model_executor.layers import sparse_attn_indexer as consumer
+    from vllm.v1.attention.backends.mla import indexer
+
+    torch.manual_seed(0)
+    values = torch.randn(4, 64, 128).to(torch.float8_e4m3fn)
+    scales = torch.rand(4, 64) + 0.5
+    cache = torch.zeros(4, 64 * 132, dtype=torch.uint8)
+    cache[:, : 64 * 128] = values.view(torch.uint8).flatten(1)
+    cache[:, 64 * 128 :] = scales.view(torch.uint8).flatten(1)
+    q, weights = torch.randn(2, 1, 64, 128).to(torch.float8_e4m3fn), torch.randn(2, 64)
+    lens = torch.tensor([[100], [7]], dtype=torch.int32)
+    table = torch.tensor([[2, 0], [3, 1]], dtype=torch.int32)
+    buffer = torch.full((49, 2), 7, dtype=torch.int32)
+    buffer[:] = indexer.get_paged_mqa_logits_metadata(lens, 64, 48)
+    logits = consumer.fp8_fp4_paged_mqa_logits(
+        (q, None), cache.view(4, 64, 1, 132), weights, lens, table, buffer, max_model_len=128,
+        clean_logits=False,
+    )  # fmt: skip
+    errors = []
+    for row, length in enumerate(lens.flatten().tolist()):
+        keys = (values.double() * scales.double()[..., None])[table[row].long()].view(-1, 128)
+        dots = (q[row, 0].double() @ keys[:length].T).relu()
+        exact = weights[row].double() @ dots
+        errors.append(float((logits[row, :length] - exact).abs().max() / exact.abs().max()))
+    return {"close": max(errors) < 1e-3, "told": told()}
+
+
+SCENARIOS = {
+    "hc_prenorm_gemm": scenario_hc_prenorm_gemm,
+    "fp8_o_proj": scenario_fp8_o_proj,
+    "mqa_logits": scenario_mqa_logits,
+    "paged_mqa_logits": scenario_paged_mqa_logits,
+}
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_consumer__reproduces_on_pristine(pristine, op):
+    error = pristine.outcome(SCENARIOS[op])["error"]
+    assert error.startswith("RuntimeError: DeepGEMM backend is unavailable")
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_consumer__fixed(overlaid, op):
+    seen = overlaid.run(SCENARIOS[op], timeout=240)
+    assert seen["close"]
+    assert op in seen["told"], "the choice is in the process report"
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("patch", sorted(set(OPERATIONS.values())))
+def test_consumer__upstream_unchanged(patch):
+    unchanged(patch)
+
+
+def test_selection__defaults_to_ours_on_sm12x_only(monkeypatch):
+    monkeypatch.delenv("TWINSPARK_KERNELS", raising=False)
+    assert selection.skip_reason(Context("cuda", (12, 1))) is None
+    assert "stock kernels serve" in (selection.skip_reason(Context("cuda", (9, 0))) or "")
+    assert "stock kernels serve" in (selection.skip_reason(Context("cpu")) or "")
+
+
+def test_selection__can_be_asked_for_elsewhere(monkeypatch):
+    monkeypatch.setenv("TWINSPARK_KERNELS", "check")
+    assert selection.skip_reason(Context("cuda", (9, 0))) is None
+    assert selection.checking()
+    assert selection.skip_reason(Context("cpu"))
+
+
+def test_selection__deepgemm_keeps_ours_out(monkeypatch):
+    monkeypatch.setenv("TWINSPARK_KERNELS", "deepgemm")
+    assert "untested" in (selection.skip_reason(Context("cuda", (12, 1))) or "")

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# On the GPU machine, from the repository's root: install the carried engine, then run the arms.
+# usage: session.sh install | arms | boots     (results go to $OUT)
+set -uo pipefail
+repo=$PWD
+gpu=$repo/tests/overlay/gpu
+
+settings() {
+    # One PYTHONPATH entry carries the overlay's entry point, as an installed wheel would.
+    export PYTHONPATH=/tmp/site:/tmp/dist:$repo/engine_overlay/src:$repo/tests
+    export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
+    export CUDA_HOME=/usr/local/cuda VLLM_DEEP_GEMM_WARMUP=skip DG_JIT_USE_NVRTC=0
+    export VLLM_USE_FLASHINFER_SAMPLER=0 PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK=1
+    export VLLM_ALLREDUCE_USE_SYMM_MEM=0 CUDA_CACHE_MAXSIZE=4294967296
+    export DG_JIT_CACHE_DIR=/tmp/cache/dg TILELANG_CACHE_DIR=/tmp/cache/tl
+    export TRITON_CACHE_DIR=/tmp/cache/tr VLLM_CACHE_ROOT=/tmp/cache/vllm
+    export CUDA_CACHE_PATH=/tmp/cache/nv CUTE_DSL_CACHE_DIR=/tmp/cache/cute
+    export QUACK_CACHE_DIR=/tmp/cache/quack VLLM_LOGGING_LEVEL=WARNING
+    mkdir -p /tmp/cache
+}
+
+install() {
+    local nvidia
+    mkdir -p /tmp/site /tmp/dist/twinspark-0.1.0.dist-info
+    (cd /tmp/in && chmod +x zstd && cat part.?? |
+        LD_LIBRARY_PATH=/tmp/in:${LD_LIBRARY_PATH:-} ./zstd -dc --long=27 | tar x -C /tmp/site) || exit 1
+    nvidia=$(python3 -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1] / "nvidia")')
+    for part in cudnn cusparselt cu13 nvshmem; do ln -sfn "$nvidia/$part" /tmp/site/nvidia/$part; done
+    printf 'Metadata-Version: 2.1\nName: twinspark\nVersion: 0.1.0\n' \
+        >/tmp/dist/twinspark-0.1.0.dist-info/METADATA
+    printf '[vllm.general_plugins]\ntwinspark = twinspark.plugin:register\n' \
+        >/tmp/dist/twinspark-0.1.0.dist-info/entry_points.txt
+    settings
+    python3 "$gpu/random_checkpoint.py" /tmp/plain & python3 "$gpu/random_checkpoint.py" /tmp/dspark --dspark
+    wait
+}
+
+arm() { # arm NAME MODEL [options]: one engine in the background, its log in $OUT
+    local name=$1
+    shift
+    python3 "$gpu/engine_run.py" "$@" --arm "$name" --out "$OUT/r/$name.json" \
+        >"/tmp/$name.log" 2>&1 || { echo "$name failed"; tail -25 "/tmp/$name.log"; }
+}
+
+arms() {
+    settings
+    mkdir -p "$OUT/r"
+    [ -n "${SKIP_STOCK:-}" ] || VLLM_PLUGINS='' arm v1-stock /tmp/plain &
+    arm v1-overlay /tmp/plain &
+    TWINSPARK_KERNELS=check arm v1-overlay-check /tmp/plain &
+    TWINSPARK_KERNELS=triton arm v1-overlay-kernels /tmp/plain &
+    [ -n "${SKIP_STOCK:-}" ] || VLLM_PLUGINS='' arm v2-stock /tmp/dspark --spec &
+    arm v2-overlay /tmp/dspark --spec &
+    (
+        VLLM_PLUGINS='' python3 "$gpu/kernel_probes.py" "$OUT/r/probes-stock.json"
+        python3 "$gpu/kernel_probes.py" "$OUT/r/probes-overlay.json"
+    ) 2>&1 | tail -20 &
+    wait
+    collect
+}
+
+boots() { # one after another: each looks at free memory
+    settings
+    mkdir -p "$OUT/r"
+    export VLLM_ENABLE_STARTUP_PLAN=1
+    arm boot-1-cold /tmp/dspark --spec --boot-only --utilization 0.3
+    arm boot-2-warm /tmp/dspark --spec --boot-only --utilization 0.3
+    arm boot-3-pinned /tmp/dspark --spec --boot-only
+    collect
+}
+
+collect() {
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$OUT/r/card.txt"
+    (cd "$OUT/r" && tar czf "$OUT/results.tgz" .)
+    tar czf "$OUT/logs.tgz" -C /tmp --wildcards --no-anchored '*.log' 2>/dev/null
+    rm -rf "$OUT/r"
+}
+
+"$1"
