@@ -28,6 +28,7 @@ class Faults:
     """What is wrong with the server; the defaults are a healthy one."""
 
     hang_s: float = 0.0  # before every completion
+    hang_first_s: float = 0.0  # before the next one only
     status: int = 200  # of completions; /health stays 200
     served: str = "recall"
     max_model_len: int = 32768
@@ -236,8 +237,8 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             server.requests.append((self.path, body))
-            if server.faults.hang_s:
-                time.sleep(server.faults.hang_s)
+            time.sleep(server.faults.hang_s + server.faults.hang_first_s)
+            server.faults.hang_first_s = 0.0
             if server.faults.status != 200:
                 self.reply({"error": {"message": "EngineDeadError"}}, server.faults.status)
             elif self.path == "/tokenize":

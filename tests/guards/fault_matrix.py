@@ -84,7 +84,7 @@ ROWS = {
         Row("drafts replaced", {"draft": True}, ("acceptance",)),
         Row("leaked markup", {"text": DSML}, ("text", "trigger")),
         Row("repeated loop", {"loop": 60}, ("text", "trigger")),
-        Row("a slow step", {"hang_s": 0.6}, ("throughput",), 120.0, ("throughput",)),
+        Row("a step takes 2 s more", {"hang_s": 2}, ("throughput",), 120.0, ("throughput",)),
         Row("none, again", {}, ()),
     ],
     2: [
@@ -231,6 +231,17 @@ def run_row(row: Row, engine: Engine, options: argparse.Namespace, seed: int) ->
     return result
 
 
+def command(options: argparse.Namespace) -> str:
+    """How to repeat it, without the paths of this machine."""
+    words = ["python tests/guards/fault_matrix.py --engine VENV --model CHECKPOINT --out FILE"]
+    words += [
+        f"--{name} {value}"
+        for name in ("nodes", "only", "rows", "clean")
+        if (value := getattr(options, name))
+    ]
+    return " ".join(words)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", type=Path, required=True, help="venv with vLLM 0.27.1 CPU")
@@ -238,10 +249,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nodes", type=int, default=1, choices=[1, 2])
     parser.add_argument("--only", default="", help="guards")
+    parser.add_argument("--rows", default="", help="only rows whose name holds this")
     parser.add_argument("--clean", type=int, default=0, help="instead: so many clean runs")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that `finally` stops the engine
-    rows = [Row(f"clean {n}", {}, ()) for n in range(options.clean)] or ROWS[options.nodes]
+    clean = [Row(f"clean {n}", {}, ()) for n in range(options.clean)]
+    rows = clean or [row for row in ROWS[options.nodes] if options.rows in row.name]
     with tempfile.TemporaryDirectory(prefix="twinspark-matrix-") as work:
         engine = Engine(options.engine, options.model, options.nodes, Path(work))
         try:
@@ -259,7 +272,7 @@ def main() -> int:
         "nodes": options.nodes,
         "date": time.strftime("%F"),
         "as_expected": f"{good} of {len(rows)}",
-        "command": " ".join(["python", "tests/guards/fault_matrix.py", *sys.argv[1:]]),
+        "command": command(options),
         "rows": results,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

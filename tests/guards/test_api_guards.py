@@ -74,6 +74,16 @@ def test_first_token__fails_when_the_token_comes_late(
     assert kinds(run("first_token")) == {"first_token": "slow"}
 
 
+def test_first_token__forgives_one_late_request_after_a_start(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinspark.guards.checks.first_token.LIMIT_S", 0.3)
+    server.faults.hang_first_s = 0.5
+    (check,) = run("first_token")
+    assert check.kind == "pass"
+    assert "compiling" in check.detail
+
+
 def test_determinism__fails_for_noise(run: Run, server: FakeServer) -> None:
     server.faults.jitter = 1e-6
     assert set(kinds(run("determinism")).values()) == {"wrong"}

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guards.conftest import kinds
-from twinspark.guards import runner
+from twinspark.guards import runner, state
 from twinspark.guards.checks import blocks, ladder, logs, throughput, trigger
 from twinspark.guards.exam import ContentExam
-from twinspark.guards.model import Check
+from twinspark.guards.model import Check, verdict
 from twinspark.guards.registry import GUARDS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from guards.fake_server import FakeServer
     from twinspark.guards.context import Context
 
@@ -284,6 +286,23 @@ def test_puzzle__tells_wrong_from_truncated(run: Run, real: FakeServer) -> None:
 def test_throughput__fails_below_its_floor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(throughput.FLOORS, "prefill", 1e9)
     assert kinds(run("throughput"))["throughput.prefill"] == "slow"
+
+
+def test_throughput__takes_half_the_median_of_earlier_runs_on_the_same_versions(
+    run: Run, context: Context, tmp_path: Path
+) -> None:
+    def record(rate: float) -> None:
+        data = {"tokens_per_s": rate}
+        check = verdict("throughput.decode.1", "n", True, "", "", data=data)
+        made = replace(runner.node_report(context, "emulated", [check]), checks=[check])
+        state.record(made, tmp_path, whole=False)
+
+    record(1e6)
+    record(1e6)
+    assert kinds(run("throughput", state=tmp_path))["throughput.decode.1"] == "pass"  # two are few
+    record(1e6)
+    found = kinds(run("throughput", state=tmp_path))
+    assert (found["throughput.decode.1"], found["throughput.prefill"]) == ("slow", "pass")
 
 
 def test_counters__fails_for_a_corrupted_request(run: Run, server: FakeServer) -> None:
