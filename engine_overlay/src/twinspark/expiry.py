@@ -53,8 +53,8 @@ MARKS: dict[str, Mark] = {
         absent=True,
     ),
     "04b-first-failure": Mark(
-        "vllm.v1.executor.multiproc_executor:WorkerProc.worker_busy_loop",
-        r"if output_rank is None or self\.rank == output_rank:\s*\n\s*self\.handle_output\(e\)",
+        "vllm.v1.executor.multiproc_executor:MultiprocExecutor.collective_rpc",
+        r"for mq in response_mqs",
         absent=True,
     ),
     "06-device-memory": Mark(
@@ -64,9 +64,6 @@ MARKS: dict[str, Mark] = {
         "vllm.v1.worker.startup_plan:maybe_save_startup_plan",
         r"compute_plan_fingerprint",
         absent=True,
-    ),
-    "09-kv-layout": Mark(
-        "vllm.models.deepseek_v4.attention:_resolve_dsv4_kv_cache_dtype", r"raise ValueError"
     ),
     "11-decode-boundary": Mark(
         "vllm.v1.attention.backends.mla.indexer:DeepseekV32IndexerMetadataBuilder.__init__",
