@@ -132,8 +132,8 @@ def sha256_of(path: Path, meter: Meter, *, drop: bool = False) -> Hashed:
 
 
 def default_workers() -> int:
-    """As many threads as there are cores for us."""
-    return len(os.sched_getaffinity(0))
+    """Two threads a core: while one waits for the disk, another hashes."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def sha256_all(

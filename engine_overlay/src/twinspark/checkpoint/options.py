@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def add_work_options(parser: argparse.ArgumentParser) -> None:
     """Options of every action that reads all bytes."""
     parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="threads (default: cores)"
+        "--workers", type=int, default=0, metavar="N", help="threads (default: two a core)"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
