@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from twinspark.checkpoint import cli
+from twinspark.checkpoint.cli import __doc__ as description
+from twinspark.checkpoint.cli import add_arguments, run
 
 
 def main() -> int:
     """Parse the command line and run one action; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="twinspark checkpoint", description=cli.__doc__)
-    cli.add_arguments(parser)
-    return cli.run(parser.parse_args())
+    parser = argparse.ArgumentParser(prog="twinspark checkpoint", description=description)
+    add_arguments(parser)
+    return run(parser.parse_args())
 
 
 if __name__ == "__main__":
