@@ -49,8 +49,9 @@ def test_hosts__know_rank_master_and_rails_in_the_order_of_ranks():
     assert found["spark2"].nnodes == 2
 
 
-def test_hosts__name_no_hca_unless_each_rail_has_one():
+def test_hosts__name_no_hca_where_no_rail_has_one():
     nodes = changed("spark2", ("twinspark_rails", 1, "hca"), ...)
+    del nodes["spark2"]["twinspark_rails"][0]["hca"]
     assert hosts(nodes, list(nodes))["spark2"].hcas == ()
 
 
@@ -101,3 +102,16 @@ def test_inventory__that_is_no_yaml_is_refused(tmp_path):
     (tmp_path / "i.yml").write_text("a: [1\n")
     with pytest.raises(HostError, match="cannot be read as YAML"):
         read_inventory(tmp_path / "i.yml")
+
+
+def test_rail__with_a_misspelt_key_is_refused():
+    found = pair()
+    found["spark1"]["twinspark_rails"][0]["hcaa"] = "rocep1s0f0"
+    with pytest.raises(HostError, match="hcaa: a rail has interface, address and hca"):
+        hosts(found, list(found))
+
+
+def test_rails__of_which_only_some_name_their_hca_are_refused():
+    found = changed("spark1", ("twinspark_rails", 1, "hca"), ...)
+    with pytest.raises(HostError, match="on every rail or on none"):
+        hosts(found, list(found))

@@ -154,3 +154,9 @@ def test_pool_refusal__offers_a_pool_that_then_fits():
 )
 def test_variant__takes_what_is_possible(changes):
     assert isinstance(loads(edited("flash-tp2", **changes), "x.env"), Variant)
+
+
+@pytest.mark.parametrize("text", ["", "# a comment\n", "MAX_NUM_SEQS=6\n"])
+def test_variant__refuses_a_file_that_is_empty_or_cut_short(text):
+    with pytest.raises(VariantError, match="MODEL_KIND is missing"):
+        loads(text, "cut.env")

@@ -82,7 +82,9 @@ def test_merge__passes_equal_nodes() -> None:
 
 
 def test_merge__fails_when_a_node_is_missing() -> None:
-    assert merged(node(0))["merge.nodes"].kind == "missing"
+    found = merged(node(0))
+    assert found["merge.nodes"].kind == "missing"
+    assert not found["identity.equal"].ok  # one report is equal to nothing
 
 
 @pytest.mark.parametrize("equal", [{"nnodes": "2", "kernel": "6.17"}, {"nnodes": "2"}])
@@ -173,6 +175,11 @@ def command(
     return one
 
 
+def test_command__that_would_check_nothing_could_not_run(command: Callable[..., int]) -> None:
+    assert command("--only", "health", "--skip", "health") == 2
+    assert command("--only", "health", "--local") == 2
+
+
 def test_command__writes_a_report_and_exits_zero(
     command: Callable[..., int], tmp_path: Path
 ) -> None:
@@ -241,7 +248,15 @@ def test_label__claims_a_spark_only_on_a_gb10(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, gpu: str, word: str
 ) -> None:
     monkeypatch.setattr(type(machine.system), "gpu", lambda _: (gpu, "590"))
+    monkeypatch.setattr(cli, "version", lambda _: "0.27.1")
     assert cli.label(machine.system).startswith(word)
+
+
+def test_label__claims_nothing_where_no_engine_is_installed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "version", lambda _: cli.ABSENT)
+    assert cli.label(machine.system).startswith("no label")
 
 
 def test_only_variant__refuses_to_guess(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import re
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from overlay.engine import REPOSITORY
-from twinspark import documents, expiry, patches, sources
+from twinspark import documents, expiry, overlay_cli, patches, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,3 +114,12 @@ def test_expiry__mark_of_the_repair_says_fixed(tmp_path):
 @pytest.mark.vllm
 def test_expiry__nothing_has_expired_in_the_stock_wheel(wheel):
     assert {verdict.word for verdict in expiry.judge_wheel(wheel)} == {"needed"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', "\x00"])
+def test_show__names_the_folder_whose_reports_cannot_be_read(tmp_path, capsys, text):
+    (tmp_path / "worker-1.json").write_text(text)
+    parser = argparse.ArgumentParser()
+    overlay_cli.add_arguments(parser)
+    assert overlay_cli.run(parser.parse_args(["show", str(tmp_path)])) == 2
+    assert str(tmp_path) in capsys.readouterr().err

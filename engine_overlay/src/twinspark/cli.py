@@ -1,4 +1,4 @@
-"""The `twinspark` command: one subcommand a package, each imported only when it is asked for."""
+"""Variants, checkpoint, overlay and guards of a pair of DGX Spark nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# One subcommand a package, each imported only when it is asked for:
 # name -> (module with `add_arguments(parser)` and `run(args) -> exit status`, help line)
 COMMANDS: dict[str, tuple[str, str]] = {
     "variant": ("twinspark.variant.cli", "check, render, compare and plan a variant's env file"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +46,15 @@ def run(args: argparse.Namespace) -> int:
         "docs": lambda options: write_docs(options.output),
         "pin": lambda options: write_pins(options.wheel),
     }
-    return actions[args.action](args)
+    try:
+        return actions[args.action](args)
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        given = [
+            value for name, value in vars(args).items() if name in {"directory", "wheel", "output"}
+        ]
+        place = next((f"{value}: " for value in given if value), "")
+        sys.stderr.write(f"twinspark overlay: {place}cannot be read or written: {error!r}\n")
+        return 2
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> None:

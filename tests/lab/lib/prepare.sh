@@ -10,7 +10,7 @@ BIN=$ROOT/.venv/bin
 export UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never PIP_DISABLE_PIP_VERSION_CHECK=1
 
 fail() { printf 'run: %s\n' "$*" >&2; exit 2; }
-need_root() { ((EUID == 0)) || fail "\`./run $1\` needs root: it boots two nodes on this machine (\`./run setup\` does not)"; }
+need_root() { ((EUID == 0)) || fail "\`./run $1\` needs root: the lab is two systemd nodes of this machine (\`./run setup\` does not)"; }
 export BEGAN=${BEGAN:-$EPOCHSECONDS}
 clock() { local since=$((EPOCHSECONDS - BEGAN)); printf '[%2d:%02d]' $((since / 60)) $((since % 60)); }
 

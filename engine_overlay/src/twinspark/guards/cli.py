@@ -80,6 +80,8 @@ def run_here(args: argparse.Namespace, battery: Battery, console: Console) -> in
         for guard in chosen(battery, names(args.only), names(args.skip))
         if runner.wanted_here(guard, context, args.where)
     ]
+    if not guards:
+        raise SettingsError("none of the chosen guards runs here: nothing would be checked")
     if args.dry_run:
         console.print(plan_table(guards, context))
         return 0
@@ -146,8 +148,11 @@ def label(system: System) -> str:
     gpu, _ = system.gpu()
     if "GB10" in gpu:
         return "on Spark"
+    engine = version("vllm")
+    if engine == ABSENT:
+        return "no label: no engine is installed here"
     where = f"{gpu} GPU" if gpu != ABSENT else "CPU engine"
-    return f"emulated ({where}, vllm {version('vllm')})"
+    return f"emulated ({where}, vllm {engine})"
 
 
 def names(text: str) -> list[str]:

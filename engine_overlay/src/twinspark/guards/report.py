@@ -77,9 +77,10 @@ def _equal(nodes: list[NodeReport]) -> Check:
         values = {node.node: node.equal.get(key, "(not given)") for node in nodes}
         if len(set(values.values())) > 1:
             off.append(f"{key}: " + " / ".join(f"{n} {v[:40]}" for n, v in values.items()))
+    compared = len(nodes) > 1 and bool(keys)
     return verdict(
-        "identity.equal", "both", not off, f"{len(keys)} facts equal",
-        f"{len(keys) - len(off)} equal", shorten(off),
+        "identity.equal", "both", compared and not off, f"{len(keys)} facts equal",
+        f"{len(keys) - len(off)} equal" if compared else f"{len(nodes)} report(s)", shorten(off),
     )  # fmt: skip
 
 

@@ -132,6 +132,11 @@ def _variables(name: str, hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str
     gid_index = own.get("twinspark_gid_index")
     parsed = tuple(_parse_rail(name, number, rail) for number, rail in enumerate(rails))
     _own_subnets(name, parsed)
+    if len({rail.hca is None for rail in parsed}) > 1:
+        raise HostError(
+            f"{name}: only some of twinspark_rails name their hca: name it on every rail or on "
+            "none; NCCL would otherwise take any device of this node"
+        )
     return {
         "rank": rank,
         "address": _checked(name, "ansible_host", own.get("ansible_host"), ipaddress.ip_address),
@@ -142,6 +147,11 @@ def _variables(name: str, hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 def _parse_rail(name: str, number: int, rail: Mapping[str, Any]) -> Rail:
     where = f"twinspark_rails[{number}]"
+    unknown = sorted(set(rail) - {"interface", "address", "hca"})
+    if unknown:
+        raise HostError(
+            f"{name}: {where} has {', '.join(unknown)}: a rail has interface, address and hca"
+        )
     address = _checked(name, f"{where}.address", rail.get("address"), ipaddress.ip_interface)
     if "/" not in address:
         raise HostError(

@@ -29,7 +29,7 @@ def read_inventory(path: Path, group: str = "sparks") -> dict[str, Host]:
     """
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise HostError(f"{path}: cannot be read as YAML: {error}") from error
     found = dict(_hosts(_group(tree, group) or {}, {}))
     if not found:

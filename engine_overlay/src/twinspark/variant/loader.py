@@ -56,6 +56,16 @@ def loads(text: str, source: str) -> Variant:
 
 def _validate(assignments: tuple[Assignment, ...], source: str) -> Variant:
     lines = {item.key: item.line for item in assignments}
+    if "MODEL_KIND" not in lines:
+        raise VariantError(
+            source,
+            [
+                Problem(
+                    "MODEL_KIND is missing: the file is empty or cut short; a variant is one whole "
+                    "file and says first what it serves"
+                )
+            ],
+        )
     try:
         return Variant.model_validate({item.key: item.value for item in assignments})
     except ValidationError as error:
