@@ -79,3 +79,11 @@ def test_decide__held_by_others__says_how_to_look():
     held = decide({"MemFree": 20 * GIB, "MemAvailable": 30 * GIB}, 100, (), dropped=False)
     assert held.action == "refuse"
     assert "ps --sort=-rss" in held.reason
+
+
+def test_admission__of_a_cpu_engine__page_cache_gives_way_by_itself(tmp_path):
+    proc = _proc(tmp_path, free=20, available=118)
+    assert run(_args(proc, "--of", "available")) == 0
+    assert (tmp_path / "sys/vm/drop_caches").read_text() == "0\n"
+    short = argparse.Namespace(**{**vars(_args(proc, "--of", "available")), "need": 119.0})
+    assert run(short) == 1

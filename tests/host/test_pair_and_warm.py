@@ -86,7 +86,7 @@ def gen():
 """
 
 
-def _warm(tmp_path, *, fault="", steps=("fakejit:gen",), release="r1"):
+def _warm(tmp_path, *, fault="", steps=("fakejit:gen",), release="r1", more=""):
     (tmp_path / "fakejit.py").write_text(FAKE_JIT)
     command = [
         sys.executable,
@@ -100,7 +100,7 @@ def _warm(tmp_path, *, fault="", steps=("fakejit:gen",), release="r1"):
     for step in steps:
         command += ["--step", step]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    text = f"FAULT={fault}\nOUT={tmp_path}/out\n"
+    text = f"FAULT={fault}\nOUT={tmp_path}/out\n{more}"
     return subprocess.run(
         command, input=text, env=environment, check=False, capture_output=True, text=True
     )
@@ -120,9 +120,15 @@ def test_warm__a_compiler_s_failure__is_said_and_tried_again(tmp_path):
     assert "compiled: 1 of 1" in _warm(tmp_path).stdout
 
 
-def test_warm__a_release_without_the_module__needs_nothing(tmp_path):
+def test_warm__no_toolkit_and_no_module__needs_nothing(tmp_path):
     done = _warm(tmp_path, steps=("no_such_module:gen",))
-    assert (done.returncode, "absent" in done.stdout) == (0, True)
+    assert (done.returncode, "not needed" in done.stdout) == (0, True)
+
+
+def test_warm__a_toolkit_but_no_module__is_a_wrong_release(tmp_path):
+    done = _warm(tmp_path, steps=("no_such_module:gen",), more="CUDA_HOME=/usr/local/cuda\n")
+    assert (done.returncode, "failed" in done.stdout) == (1, True)
+    assert not (tmp_path / "warm.json").exists()
 
 
 def test_warm__long_compilation__shows_progress(tmp_path, capsys, monkeypatch):

@@ -59,7 +59,12 @@ def _ancestors(proc: Path, process: int) -> set[int]:
 
 
 def decide(
-    memory: dict[str, int], wanted_gib: float, living: tuple[int, ...], *, dropped: bool
+    memory: dict[str, int],
+    wanted_gib: float,
+    living: tuple[int, ...],
+    *,
+    dropped: bool,
+    of: str = "free",
 ) -> Decision:
     """Decide from /proc/meminfo (KiB) whether an engine that needs `wanted_gib` may start.
 
@@ -68,6 +73,7 @@ def decide(
         wanted_gib: Memory in GiB that the engine takes.
         living: Engine processes on this node.
         dropped: Whether the page cache has just been dropped.
+        of: `free`, or `available` where page cache gives way to the engine by itself (a CPU's).
     """
     free = memory["MemFree"] / KIB_PER_GIB
     available = memory.get("MemAvailable", memory["MemFree"]) / KIB_PER_GIB
@@ -76,7 +82,7 @@ def decide(
         return Decision(
             "refuse", f"{numbers}; an engine lives here: process {', '.join(map(str, living))}"
         )
-    if free >= wanted_gib:
+    if (free if of == "free" else available) >= wanted_gib:
         return Decision("start", numbers)
     if dropped or available < wanted_gib:
         return Decision(
@@ -89,6 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "--need", type=float, required=True, help="memory in GiB that the engine takes"
+    )
+    parser.add_argument(
+        "--of",
+        choices=("free", "available"),
+        default="free",
+        help="what must suffice: free memory (GB10), or also page cache (a CPU engine)",
     )
     parser.add_argument(
         "--proc", type=Path, default=Path("/proc"), help="where the processes are (for tests)"
@@ -109,7 +121,8 @@ def run(args: argparse.Namespace) -> int:
     dropped = False
     while True:
         memory = meminfo((args.proc / "meminfo").read_text(encoding="ascii"))
-        decision = decide(memory, args.need, engines(args.proc, own), dropped=dropped)
+        living = engines(args.proc, own)
+        decision = decide(memory, args.need, living, dropped=dropped, of=args.of)
         if decision.action == "refuse" and time.monotonic() < end:
             time.sleep(1)
             continue

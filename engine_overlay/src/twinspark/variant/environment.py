@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twinspark.variant.keys import EngineEnv, NodeEnv, key_of
+from twinspark.variant.planner import GIB, granted_bytes
 
 if TYPE_CHECKING:
     from twinspark.variant.host import Host
@@ -41,12 +42,13 @@ class Layout:
 
     Attributes:
         release: The release that runs, or the link to it.
-        cache: Where compiled kernels are kept between starts; the same path on all nodes.
+        cache: Where compiled kernels are kept between starts; the same path on all nodes. Below the
+            release, since what one engine compiled is nothing to another; a link to /var/cache.
         runtime: Folder that systemd makes afresh at every start.
     """
 
     release: str = "/opt/twinspark/current"
-    cache: str = "/var/cache/twinspark"
+    cache: str = "/opt/twinspark/current/cache"
     runtime: str = "/run/twinspark"
 
 
@@ -56,6 +58,7 @@ def engine_environment(variant: Variant, layout: Layout) -> dict[str, str]:
         "PATH": f"{layout.release}/venv/bin:{_SYSTEM_PATH}",
         "TWINSPARK_REPORT_DIR": f"{layout.runtime}/overlay",
         "TWINSPARK_MODEL": variant.MODEL,  # the unit holds its stamp against it before a start
+        **_memory(variant),
     }
     variables |= _OFFLINE | _caches(layout.cache)
     if variant.is_deepseek:
@@ -81,6 +84,15 @@ def node_environment(variant: Variant, host: Host) -> dict[str, str]:
     if host.gid_index is not None:
         variables["NCCL_IB_GID_INDEX"] = str(host.gid_index)
     return variables | _keys(variant, NodeEnv)
+
+
+def _memory(variant: Variant) -> dict[str, str]:
+    """What must be free before a start, GiB; a GPU cannot take what page cache holds, a CPU can."""
+    if variant.is_deepseek:
+        granted = granted_bytes(variant.GPU_MEMORY_UTILIZATION) / GIB
+        return {"TWINSPARK_MEMORY_GIB": f"{granted:.2f}", "TWINSPARK_MEMORY_OF": "free"}
+    pool = variant.VLLM_CPU_KVCACHE_SPACE
+    return {"TWINSPARK_MEMORY_GIB": f"{pool:.2f}", "TWINSPARK_MEMORY_OF": "available"}
 
 
 def _keys(variant: Variant, place: type[EngineEnv | NodeEnv]) -> dict[str, str]:

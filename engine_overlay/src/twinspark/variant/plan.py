@@ -10,11 +10,11 @@ from rich.table import Table
 from twinspark.variant.document import IN_FLIGHT
 from twinspark.variant.planner import (
     GIB,
-    NODE_TOTAL_BYTES,
     RANK_WEIGHTS_BYTES,
     budget_left,
     flash_layout,
     gib,
+    granted_bytes,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def plan(variant: Variant) -> Plan:
     """The budget of a variant for GPUs."""
     layout = flash_layout(draft=variant.draft_tokens > 0)
     in_flight, pool = variant.in_flight_tokens, variant.KV_CACHE_MEMORY_BYTES
-    granted = int(variant.GPU_MEMORY_UTILIZATION * NODE_TOTAL_BYTES)
+    granted = granted_bytes(variant.GPU_MEMORY_UTILIZATION)
     return Plan(
         variant=variant.name,
         context=variant.MAX_MODEL_LEN,

@@ -118,6 +118,18 @@ NODE_TOTAL_BYTES = int(121.69 * GIB)
 RANK_WEIGHTS_BYTES = int(81.3 * GIB)
 
 
+def granted_bytes(utilization: float) -> int:
+    """Memory that the engine plans with, bytes: it wants all of it free at its start.
+
+    Args:
+        utilization: Share of the node's memory, 0 to 1.
+
+    Source:
+        v1/worker/utils.py `request_memory` of vLLM 0.27.1 refuses a start with less.
+    """
+    return int(utilization * NODE_TOTAL_BYTES)
+
+
 def budget_left(utilization: float, pool: int) -> int:
     """Planned memory of a node that weights and pool leave to activations and graphs, in bytes.
 
@@ -125,7 +137,7 @@ def budget_left(utilization: float, pool: int) -> int:
         utilization: Share of the node's memory that the engine may plan with.
         pool: Pinned KV pool in bytes.
     """
-    return int(utilization * NODE_TOTAL_BYTES) - RANK_WEIGHTS_BYTES - pool
+    return granted_bytes(utilization) - RANK_WEIGHTS_BYTES - pool
 
 
 def gib(count: int) -> str:
