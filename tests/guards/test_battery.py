@@ -135,6 +135,45 @@ def test_battery__says_when_none_has_run(command: Command) -> None:
     assert command("history") == 0
 
 
+def test_battery__for_a_timer_leaves_a_running_one_alone(
+    command: Command, folder: Folder, server: FakeServer
+) -> None:
+    server.faults.hang_s = 3.0
+    command("quick", "--only", "health,first_token")
+    pid = folder.holder()
+    assert command("quick", "--only", "health", "--foreground", "--unless-running") == 0
+    assert folder.running()
+    assert folder.holder() == pid
+    until(lambda: not folder.running())
+    assert done(folder) == ["health", "first_token"]
+    assert command("quick", "--only", "health", "--foreground", "--unless-running") == 0
+    assert done(folder) == ["health"]  # with the way free it runs, and here
+
+
+def test_battery__that_cannot_be_written_down_is_not_started(
+    command: Command, folder: Folder, server: FakeServer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    option = "--json"
+    (tmp_path / "file").write_text("")
+    for path, why in ((tmp_path / "file/out", "not below a folder"), (tmp_path, "a folder")):
+        assert command("quick", "--only", "health", option, str(path)) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert f"twinspark battery: {path}: {why}" in said.err
+        assert len(said.err.splitlines()) == 1
+    assert not folder.path.exists()
+    assert server.requests == []
+
+
+def test_battery__complains_on_standard_error(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("stop") == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "twinspark battery: no battery runs\n")
+
+
 def test_lock__is_refused_while_held(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     held = folder.lock()

@@ -190,6 +190,33 @@ def test_command__writes_a_report_and_exits_zero(
     assert [check.name for check in one.checks][-1] == "fingerprint"
 
 
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_command__that_cannot_write_its_report_asks_nothing(
+    command: Callable[..., int], server: FakeServer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], option: str,
+) -> None:  # fmt: skip
+    (tmp_path / "file").write_text("")
+    assert command("--only", "health", option, str(tmp_path / "file/out.json")) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "file/out.json: not below a folder: nothing was run" in said.err
+    assert server.requests == []
+
+
+def test_command__complains_on_standard_error(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("--only", "nonsense") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("twinspark guard: no guard nonsense")
+
+
+def test_check_writable__leaves_nothing_behind(tmp_path: Path) -> None:
+    report.check_writable(tmp_path / "out.json", None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_command__exits_one_for_a_fault(command: Callable[..., int], server: FakeServer) -> None:
     server.faults.soften = 0.5
     assert command("--only", "margin") == 1

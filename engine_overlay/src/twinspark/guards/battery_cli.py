@@ -9,10 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
-from rich.table import Table
 
-from twinspark.guards import cli, report, runner, state
-from twinspark.guards.battery import BatteryError, Folder, Progress, detach, status, stop
+from twinspark.guards import cli, report, runner, state, trend
+from twinspark.guards.battery import (
+    BatteryError,
+    BusyError,
+    Folder,
+    Progress,
+    detach,
+    status,
+    stop,
+)
 from twinspark.guards.model import Report
 from twinspark.guards.registry import GUARDS, chosen
 from twinspark.guards.settings import SettingsError
@@ -32,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=words, help="a battery to start, or what to do with it")
     parser.add_argument("--foreground", action="store_true", help="run here, not detached")
     parser.add_argument("--wait", action="store_true", help="detached, but wait for its end")
+    parser.add_argument(
+        "--unless-running", action="store_true",
+        help="0 instead of 2 where a battery runs already, and it is left alone (for a timer)",
+    )  # fmt: skip
     parser.add_argument("--lock-fd", type=int, help="internal: the lock that the starter holds")
     cli.add_common(parser)
 
@@ -45,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             return _start(args, folder, console)
         return _ask(args, folder, console)
     except (BatteryError, SettingsError, report.ReportError, ValueError) as error:
-        console.print(f"twinspark battery: {error}", style="bold yellow", markup=False)
+        cli.complain(f"twinspark battery: {error}")
         return 2
 
 
@@ -57,7 +68,7 @@ def _ask(args: argparse.Namespace, folder: Folder, console: Console) -> int:
     elif args.what == "stop":
         console.print(stop(folder), markup=False)
     elif args.what == "history":
-        console.print(history_table(args))
+        console.print(trend.table(state.lines(args.state), args.state))
     elif folder.log.exists():
         console.out(folder.log.read_text(encoding="utf-8"), end="")
     return code
@@ -70,7 +81,14 @@ def _start(args: argparse.Namespace, folder: Folder, console: Console) -> int:
         return 0
     if args.dry_run and args.what != "resume":
         return cli.run_here(args, args.what, console)
-    held = args.lock_fd if args.lock_fd is not None else folder.lock()
+    report.check_writable(args.json, args.html)
+    try:
+        held = args.lock_fd if args.lock_fd is not None else folder.lock()
+    except BusyError as error:
+        if not args.unless_running:
+            raise
+        console.print(f"{error}; nothing was started", markup=False)
+        return 0
     try:
         if args.lock_fd is not None:
             return _run(args, folder, console)
@@ -157,28 +175,11 @@ def _run(args: argparse.Namespace, folder: Folder, console: Console) -> int:
         replace(context, seed=progress.seed), cli.label(context.system), [*progress.checks, note]
     )
     whole = not {"--only", "--skip", "--local", "--api"} & set(progress.arguments)
-    state.record(made, args.state, whole=whole)
+    uptime = context.system.uptime_hours(context.settings.unit)
+    state.record(made, args.state, whole=whole, uptime_h=uptime)
     whole_report = Report([made])
     report.write(whole_report, folder.report)
     page = args.html or folder.report.with_suffix(".html")
     code = cli.finish(whole_report, args.json, page, console)
     folder.write(replace(progress, status=code))
     return code
-
-
-def history_table(args: argparse.Namespace) -> Table:
-    """The history of this node, newest last."""
-    shown = Table(title=f"history in {args.state}", title_justify="left")
-    for column in ("when", "what", "status", "s", "failed", "tokens/s", "versions"):
-        shown.add_column(column, overflow="fold")
-    before = None
-    for line in state.lines(args.state)[-40:]:
-        rates = " ".join(f"{name} {rate:.0f}" for name, rate in line.rates.items())
-        changed = ", ".join(before.changes(line.fingerprint)) if before else line.fingerprint.vllm
-        when = time.strftime("%F %H:%M", time.localtime(line.time))
-        shown.add_row(
-            when, line.battery, str(line.status), f"{line.seconds:.0f}", ", ".join(line.failed),
-            rates, changed,
-        )  # fmt: skip
-        before = line.fingerprint
-    return shown

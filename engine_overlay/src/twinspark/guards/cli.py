@@ -58,13 +58,20 @@ def run(args: argparse.Namespace) -> int:
         console.print(guard_table())
         return 0
     try:
+        if not args.dry_run:
+            report.check_writable(args.json, args.html)
         if args.merge:
             found = report.merge([report.read(path) for path in args.merge])
             return finish(found, args.json, args.html, console)
         return run_here(args, "guard", console)
     except (SettingsError, report.ReportError, ValueError) as error:
-        console.print(f"twinspark guard: {error}", style="bold yellow", markup=False)
+        complain(f"twinspark guard: {error}")
         return 2
+
+
+def complain(text: str) -> None:
+    """An error's line, on standard error, so that a table that is read by a program stays whole."""
+    Console(stderr=True, soft_wrap=True).print(text, style="bold yellow", markup=False)
 
 
 def run_here(args: argparse.Namespace, battery: Battery, console: Console) -> int:
@@ -92,21 +99,26 @@ def run_here(args: argparse.Namespace, battery: Battery, console: Console) -> in
     made = runner.node_report(context, label(context.system), checks)
     try:
         whole = not args.only and not args.skip and args.where == "all"
-        state.record(made, args.state, whole=whole)
+        uptime = context.system.uptime_hours(context.settings.unit)
+        state.record(made, args.state, whole=whole, uptime_h=uptime)
     except OSError as error:
-        console.print(f"no history kept: {error}", style="yellow", markup=False)
+        complain(f"no history kept: {error}")
     return finish(Report([made]), args.json, args.html, console)
 
 
 def finish(made: Report, json: Path | None, html: Path | None, console: Console) -> int:
-    """Write and print a report; its exit status."""
+    """Print and write a report; its exit status.
+
+    Raises:
+        ReportError: A file cannot be written; the table has been printed by then.
+    """
+    console.print(report.table(made))
     if json:
         report.write(made, json)
     if html:
         from twinspark.guards.html import page  # noqa: PLC0415 - only this path draws
 
-        html.write_text(page(made), encoding="utf-8")
-    console.print(report.table(made))
+        report.write_bytes(page(made).encode(), html)
     return exit_status(made.every())
 
 

@@ -23,15 +23,54 @@ _STYLE: Final[dict[Kind, str]] = {
 
 
 class ReportError(Exception):
-    """A report file cannot be read; the text names it."""
+    """A report file cannot be read or written; the text names it."""
 
 
 def write(report: Report, path: Path) -> None:
-    """Write a report, replacing the file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a report, replacing the file in one step.
+
+    Raises:
+        ReportError: It cannot be written.
+    """
+    write_bytes(_REPORT.dump_json(report, indent=1) + b"\n", path)
+
+
+def write_bytes(body: bytes, path: Path) -> None:
+    """Replace a file in one step.
+
+    Raises:
+        ReportError: It cannot be written.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(_REPORT.dump_json(report, indent=1) + b"\n")
-    part.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(body)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise ReportError(f"{path}: {error.strerror}") from error
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Find out before a run whether its report can be written after it; leaves nothing behind.
+
+    Raises:
+        ReportError: One cannot.
+    """
+    for path in paths:
+        if path is None:
+            continue
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            if path.is_dir():
+                raise ReportError(f"{path}: a folder: name a file in it: nothing was run")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.touch()
+            part.unlink()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ReportError(f"{path}: not below a folder: nothing was run") from error
+        except OSError as error:
+            raise ReportError(f"{path}: {error.strerror}: nothing was run") from error
 
 
 def read(path: Path) -> Report:

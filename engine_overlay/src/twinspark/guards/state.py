@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import math
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -47,6 +49,8 @@ class HistoryLine:
         seconds: Wall time of all guards.
         rates: Throughput figures, tokens/s.
         fingerprint: Versions.
+        uptime_h: Hours since the engine's start; None = unknown, as in lines of earlier versions.
+        margins: Smallest margin by where it was asked, nats: `margin`, and Guard 5's arms.
     """
 
     time: float
@@ -57,6 +61,8 @@ class HistoryLine:
     seconds: float
     rates: dict[str, float]
     fingerprint: Fingerprint
+    uptime_h: float | None = None
+    margins: dict[str, float] = field(default_factory=dict)
 
 
 def last_full(folder: Path) -> LastFull | None:
@@ -82,13 +88,14 @@ def fingerprint_check(node: str, now: Fingerprint, folder: Path) -> Check:
     return no_verdict("fingerprint", node, "note", why)
 
 
-def record(report: NodeReport, folder: Path, *, whole: bool) -> None:
+def record(report: NodeReport, folder: Path, *, whole: bool, uptime_h: float | None = None) -> None:
     """Append a line to the history; a passed full battery becomes the fingerprint to compare with.
 
     Args:
         report: What was found.
         folder: Where state and history are kept.
         whole: Whether every guard of the battery was asked for; a part proves no versions.
+        uptime_h: Hours since the engine's start.
 
     Raises:
         OSError: The folder cannot be written.
@@ -110,13 +117,33 @@ def record(report: NodeReport, folder: Path, *, whole: bool) -> None:
             if check.name.startswith("throughput.") and check.data
         },
         report.fingerprint,
+        None if uptime_h is None else round(uptime_h, 3),
+        smallest_margins(report.checks),
     )  # fmt: skip
+    with (folder / f".{HISTORY_FILE}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a guard and a battery may end together
+        _append(folder, json.dumps(asdict(line)))
+
+
+def _append(folder: Path, line: str) -> None:
     path = folder / HISTORY_FILE
     kept = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    texts = [*kept[-(HISTORY_LINES - 1) :], json.dumps(asdict(line))]
+    texts = [*kept[-(HISTORY_LINES - 1) :], line]
     part = folder / f".{HISTORY_FILE}.{os.getpid()}"
     part.write_text("\n".join(texts) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def smallest_margins(checks: list[Check]) -> dict[str, float]:
+    """Smallest margin of the margin probe and of each arm of Guard 5, nats; NaN is left out."""
+    found = {}
+    for check in checks:
+        guard, _, arm = check.name.partition(".")
+        if guard in {"margin", "neighbours"} and check.data:
+            margins = [m for m in check.data.get("margins", []) if not math.isnan(m)]
+            if margins:
+                found[arm or guard] = round(min(margins), 4)
+    return found
 
 
 def lines(folder: Path) -> list[HistoryLine]:

@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import subprocess
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -82,6 +83,14 @@ class System:
             capture_output=True, text=True, timeout=20, check=False,
         )  # fmt: skip
         return int(shown.stdout.strip() or 0)
+
+    def uptime_hours(self, unit: str) -> float | None:
+        """Hours since the unit's main process started; None where there is no such unit."""
+        try:
+            process = self.processes().get(self.main_pid(unit))
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return max(time.time() - process.started, 0.0) / 3600 if process else None
 
     def processes(self) -> dict[int, Process]:
         """All processes that can be read."""

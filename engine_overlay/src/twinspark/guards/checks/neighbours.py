@@ -9,7 +9,6 @@ clean. So two arms are not enough, and a fresh server must be asked again when i
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from twinspark.guards.asking import Asked, ask
@@ -108,23 +107,13 @@ def _spread(context: Context, arms: dict[str, Arm]) -> Check:
     }
     spread = max(means.values()) - min(means.values()) if len(means) > 1 else math.nan
     limit = 1e-4 if context.exam.exact else NOISE_LIMIT_NATS
-    hours = uptime_hours(context)
+    hours = context.system.uptime_hours(context.settings.unit)
     age = f"server up {hours:.1f} h" if hours is not None else "age of the server unknown"
     data: dict[str, Any] = {"means": means, "uptime_h": hours}
     return verdict(
         "neighbours.agree", context.node, spread <= limit, f"arms within {limit:g} nats",
         f"{spread:.1e} nats apart", age, data=data,
     )  # fmt: skip
-
-
-def uptime_hours(context: Context) -> float | None:
-    """Hours since the unit's main process started; None where there is no such unit."""
-    try:
-        pid = context.system.main_pid(context.settings.unit)
-        process = context.system.processes().get(pid)
-    except OSError:
-        return None
-    return max(time.time() - process.started, 0.0) / 3600 if process else None
 
 
 def _plan(context: Context) -> Plan:
