@@ -37,6 +37,7 @@ class Report:
         self._versions = {"vllm": vllm, "twinspark": twinspark}
         self._patches: dict[str, dict[str, Any]] = {}
         self._kernels: dict[str, dict[str, str]] = {}
+        self._agreement: dict[str, dict[str, Any]] = {}
         self._facts: dict[str, Any] = {}
         self._counters: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -60,6 +61,13 @@ class Report:
         with self._lock:
             self._kernels[op] = {"op": op, "kernel": kernel, "reason": reason}
             self.write()
+
+    def agreement(self, op: str, record: dict[str, Any]) -> None:
+        """Set how far an operation's kernels have agreed so far (mode `check`)."""
+        with self._lock:
+            if self._agreement.get(op) != record:
+                self._agreement[op] = record
+                self.write()
 
     def fact(self, name: str, value: Any) -> None:  # noqa: ANN401 - any JSON value
         """Set a fact that ranks are compared by, such as the layout of the KV cache."""
@@ -101,6 +109,7 @@ class Report:
             "config": {"path": config.path, "sha256": config.sha256} if config else None,
             "patches": list(self._patches.values()),
             "kernels": list(self._kernels.values()),
+            "agreement": list(self._agreement.values()),
             "facts": dict(self._facts),
             "counters": dict(self._counters),
         }

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,20 @@ if TYPE_CHECKING:
 
     from twinspark.patching import Context
 
+logger = logging.getLogger("vllm.twinspark")
+
+QUIET_S = 5.0  # the ledgers are read no oftener while a server serves: each look waits for the GPU
+# The indexer's two share the counter that the guards know.
+COUNTERS = {
+    "mqa_logits": "mqa_logits_disagreements",
+    "paged_mqa_logits": "mqa_logits_disagreements",
+    "hc_prenorm_gemm": "hc_prenorm_disagreements",
+    "fp8_o_proj": "o_proj_disagreements",
+}
+
 _noted = 0
+_settled = float("-inf")
+_counted: dict[str, int] = {}
 
 
 @cache
@@ -65,3 +80,28 @@ def skip_reason(context: Context) -> str | None:
 def checking() -> bool:
     """Whether both kernels are to run and be compared."""
     return dispatch.requested() is dispatch.Mode.CHECK
+
+
+def settle(quiet_s: float = QUIET_S) -> None:
+    """Bring what mode `check` has compared into the report; one line for an operation that is off.
+
+    Does nothing inside a graph capture, which cannot read back, or too soon after the last time.
+
+    Args:
+        quiet_s: Seconds since the last time.
+    """
+    global _settled  # noqa: PLW0603 - one time in one process
+    from twinspark.kernels import agreement  # noqa: PLC0415 - imports torch
+
+    if time.monotonic() - _settled < quiet_s or agreement.capturing():
+        return
+    with report.current().batch():
+        for seen in agreement.settle():
+            report.current().agreement(seen.op, seen.as_dict())
+            new = seen.disagreements - _counted.get(seen.op, 0)
+            if new and seen.op not in _counted:
+                logger.warning("twinspark check: over the bound: %s", seen)
+            if new:
+                report.current().count(COUNTERS[seen.op], new)
+                _counted[seen.op] = seen.disagreements
+    _settled = time.monotonic()

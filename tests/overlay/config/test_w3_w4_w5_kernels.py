@@ -43,7 +43,7 @@ def scenario_hc_prenorm_gemm():
     return {"close": bool(error < 1e-3 and norm < 1e-2), "told": told()}
 
 
-def scenario_fp8_o_proj():
+def scenario_fp8_o_proj(packed_scales=True):
     """As flashinfer_sparse.py:559 calls it, with `wo_a` 2-D as the loader leaves it."""
     from types import SimpleNamespace
 
@@ -63,7 +63,7 @@ def scenario_fp8_o_proj():
     z = flashinfer_sparse.deep_gemm_fp8_o_proj(
         o, torch.arange(tokens), table, SimpleNamespace(weight=weight, weight_scale_inv=scale),
         lambda flat: flat, n_groups=groups, heads_per_group=heads, nope_dim=448, rope_dim=64,
-        o_lora_rank=rank, einsum_recipe=(1, 1, 128), tma_aligned_scales=True,
+        o_lora_rank=rank, einsum_recipe=(1, 1, 128), tma_aligned_scales=packed_scales,
     )  # fmt: skip
     wide = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)
     full = (weight.double() * wide).view(groups, rank, depth)
@@ -138,6 +138,65 @@ SCENARIOS = {
 }
 
 
+def stand_in(launcher):
+    """Put our own kernels where stock keeps DeepGEMM's: what mode `check` compares with here."""
+    from vllm.utils import deep_gemm
+
+    from twinspark import selection
+
+    def hc_prenorm_gemm(x, fn, out, square, _splits):
+        flat = x.flatten(1)
+        launcher("hc_prenorm_gemm", flat, fn, out, square)(flat, fn, out, square)
+
+    def einsum(_equation, left, right, out, **_recipe):
+        grouped = selection.operation("fp8_o_proj").grouped(*right, left[0].shape[1])
+        args = (*left, *grouped, out)
+        launcher("fp8_o_proj", *args)(*args)
+
+    def mqa_logits(q, kv, *rest, clean_logits):
+        args = (q[0], *kv, *rest)
+        return launcher("mqa_logits", *args)(*args, clean_logits=clean_logits)
+
+    def paged_mqa_logits(q, *rest, clean_logits):
+        *tensors, _plan, keys = rest
+        args = (q[0], *tensors)
+        return launcher("paged_mqa_logits", *args)(*args, keys, clean_logits=clean_logits)
+
+    deep_gemm._tf32_hc_prenorm_gemm_impl = hc_prenorm_gemm
+    deep_gemm._fp8_einsum_impl = einsum
+    deep_gemm._fp8_fp4_mqa_logits_impl = mqa_logits
+    deep_gemm._fp8_fp4_paged_mqa_logits_impl = paged_mqa_logits
+    deep_gemm._get_paged_mqa_logits_metadata_impl = lambda lens, *_: lens.new_zeros(())
+
+
+def scenario_check(op, factor):
+    """The consumer in mode `check` with a kernel whose result is multiplied by `factor`."""
+    import os
+
+    from twinspark import report, selection
+
+    intact = selection.launcher
+    stand_in(intact)
+
+    def launcher(name, *args):
+        launch = intact(name, *args)
+
+        def launched(*inner, **options):
+            result = launch(*inner, **options)
+            (inner[2] if result is None else result).mul_(factor)
+            return result
+
+        return launched
+
+    selection.launcher = launcher
+    os.environ["TWINSPARK_KERNELS"] = "check"
+    run = scenario_fp8_o_proj if op == "fp8_o_proj" else SCENARIOS[op]
+    value = run(packed_scales=False) if op == "fp8_o_proj" else run()
+    selection.settle(quiet_s=0.0)
+    document = report.current().as_dict()
+    return value | {key: document[key] for key in ("agreement", "counters")}
+
+
 @pytest.mark.vllm
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_consumer__reproduces_on_pristine(pristine, op):
@@ -151,6 +210,28 @@ def test_consumer__fixed(overlaid, op):
     seen = overlaid.run(SCENARIOS[op], timeout=240)
     assert seen["close"]
     assert op in seen["told"], "the choice is in the process report"
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_check__compares_and_serves_the_original(overlaid, op):
+    seen = overlaid.run(scenario_check, op, 1.0, timeout=240)
+    (found,) = seen["agreement"]
+    assert seen["close"]
+    assert (found["op"], found["calls"], found["disagreements"]) == (op, 1, 0)
+    assert (found["relative_error"], found["rows"] > 0) == (0.0, True)
+    assert seen["counters"] == {}
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_check__finds_a_broken_kernel_and_still_serves_the_original(overlaid, op):
+    seen = overlaid.run(scenario_check, op, 1.05, timeout=240)
+    (found,) = seen["agreement"]
+    assert seen["close"], "the original's result is used"
+    assert found["disagreements"] == 1
+    assert found["relative_error"] == pytest.approx(0.05, rel=0.05)
+    assert seen["counters"] == {selection.COUNTERS[op]: 1}
 
 
 @pytest.mark.vllm

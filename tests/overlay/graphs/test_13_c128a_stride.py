@@ -153,6 +153,34 @@ def scenario_property(examples):
     return "held"
 
 
+def scenario_logged(packed):
+    """What is logged over a capture and batches; `packed`: another has put packed rows back."""
+    import logging
+
+    from vllm.models.deepseek_v4 import sparse_mla
+
+    from twinspark import report
+
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("vllm.twinspark").addHandler(handler)
+    logging.getLogger("vllm.twinspark").setLevel(logging.INFO)
+    if packed:
+
+        def narrow(*args, max_compressed_tokens):
+            decode, lens, prefill = patched(*args, max_compressed_tokens=max_compressed_tokens)
+            return decode[:, :max_compressed_tokens].contiguous(), lens, prefill
+
+        patched = sparse_mla.build_c128a_topk_metadata
+        sparse_mla.build_c128a_topk_metadata = narrow
+    server = Server(1 << 20).capture(requests=1, query_len=6)
+    for context in (1024, 70_000, 1024):
+        server.step([(context, 10)], 6)
+    return {"lines": [line for line in lines if "topk_width" in line],
+            "fact": report.current().as_dict()["facts"]["c128a_widths"]}  # fmt: skip
+
+
 def test_stride__reproduces_on_pristine(pristine):
     seen = pristine.run(scenario_solo, 1 << 20)
     assert seen["stride"] == 8192
@@ -180,6 +208,26 @@ def test_writes__are_as_narrow_as_stock(pristine, overlaid, context):
     entries = overlaid.run(scenario_written, context)
     assert entries == pristine.run(scenario_written, context)
     assert entries * 4 == written_bytes(6, context + 6, 8192)["narrow"]
+
+
+def test_width__is_logged_once_and_the_guard_takes_it_for_right(overlaid):
+    from twinspark.guards.checks import logs
+
+    seen = overlaid.run(scenario_logged, False)
+    (line,) = seen["lines"]
+    found = logs._WIDTH.search(line)
+    assert found
+    assert {int(found[1])} <= logs.legitimate_widths(1 << 20)
+    assert seen["fact"] == [8192]
+
+
+def test_width__of_a_packed_build_is_what_the_guard_refuses(overlaid):
+    from twinspark.guards.checks import logs
+
+    seen = overlaid.run(scenario_logged, True)
+    widths = {int(logs._WIDTH.search(line)[1]) for line in seen["lines"]}
+    assert widths == set(seen["fact"]) == {128, 1024, 8192}
+    assert not widths <= logs.legitimate_widths(1 << 20)
 
 
 def test_stride__property_random_batches(overlaid):

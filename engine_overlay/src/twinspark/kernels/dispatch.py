@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("vllm.twinspark")  # under vLLM's logger: its handlers print it
 
 VARIABLE = "TWINSPARK_KERNELS"
 
@@ -23,7 +23,7 @@ class Mode(StrEnum):
     """What `TWINSPARK_KERNELS` may say."""
 
     TRITON = "triton"  # this project's kernels (default)
-    CHECK = "check"  # both, compared at every call; DeepGEMM's result is used
+    CHECK = "check"  # both, compared at every call and replay; the original's result is used
     DEEPGEMM = "deepgemm"  # an installed `deep_gemm`: untested on SM12x
 
 

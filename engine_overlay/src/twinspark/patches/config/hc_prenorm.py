@@ -19,7 +19,7 @@ TILELANG = "vllm.model_executor.kernels.mhc.tilelang"
 
 
 def served(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Serve `tf32_hc_prenorm_gemm` by the overlay's kernel."""
+    """Serve `tf32_hc_prenorm_gemm` by the overlay's kernel; compare with it in mode `check`."""
 
     @functools.wraps(original)
     def tf32_hc_prenorm_gemm(
@@ -37,7 +37,20 @@ def served(original: Callable[..., Any]) -> Callable[..., Any]:
         if out.shape[0] != num_split:
             raise ValueError(f"{num_split} shares into an output of {tuple(out.shape)}")
         flat = x.flatten(1)
-        selection.launcher("hc_prenorm_gemm", flat, fn, out, sqrsum)(flat, fn, out, sqrsum)
+        launch = selection.launcher("hc_prenorm_gemm", flat, fn, out, sqrsum)
+        if not selection.checking():
+            launch(flat, fn, out, sqrsum)
+            return
+        from twinspark.kernels import agreement  # noqa: PLC0415 - imports torch
+
+        ours, square = out.new_empty(out.shape), sqrsum.new_empty(sqrsum.shape)
+        launch(flat, fn, ours, square)
+        original(x, fn, out, sqrsum, num_split)
+        # The shares may be cut elsewhere; what the consumer adds up must agree.
+        agreement.values(
+            "hc_prenorm_gemm", (ours.sum(0), out.sum(0)), (square.sum(0), sqrsum.sum(0))
+        )
+        selection.settle()
 
     return tf32_hc_prenorm_gemm
 

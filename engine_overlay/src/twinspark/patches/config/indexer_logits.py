@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from twinspark import report, selection
+from twinspark import selection
 from twinspark.patches.pins import pinned
 from twinspark.patching import Edit, Patch
 
@@ -19,8 +19,6 @@ CONSUMER = "vllm.model_executor.layers.sparse_attn_indexer"
 PREFILL = f"{CONSUMER}:fp8_fp4_mqa_logits"
 PAGED = f"{CONSUMER}:fp8_fp4_paged_mqa_logits"
 SCHEDULE = "vllm.v1.attention.backends.mla.indexer:get_paged_mqa_logits_metadata"
-TOLERANCE = 2e-3  # relative to the largest logit: FP8 products summed in another order
-COUNTER = "mqa_logits_disagreements"
 
 
 def _fp8_only(q: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
@@ -28,20 +26,6 @@ def _fp8_only(q: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
     if scale is not None:
         raise ValueError("the overlay's indexer kernels take FP8 queries; FP4 needs SM100")
     return values
-
-
-def _compare(ours: torch.Tensor, theirs: torch.Tensor, low: Any, high: torch.Tensor) -> None:  # noqa: ANN401 - 0 or a tensor
-    """Count rows whose logits differ inside their own columns (mode `check`)."""
-    import torch
-
-    columns = torch.arange(ours.shape[1], device=ours.device)
-    inside = (columns >= low) & (columns < high[:, None])
-    a, b = ours.masked_fill(~inside, 0.0), theirs.masked_fill(~inside, 0.0)
-    limit = TOLERANCE * b.abs().amax(dim=1).clamp_min(1e-6)
-    wrong = int(((a - b).abs().amax(dim=1) > limit).sum())
-    report.current().count("mqa_logits_rows_compared", ours.shape[0])
-    if wrong:
-        report.current().count(COUNTER, wrong)
 
 
 def prefill(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +51,10 @@ def prefill(original: Callable[..., Any]) -> Callable[..., Any]:
         theirs: torch.Tensor = original(
             q, kv, weights, cu_seqlen_ks, cu_seqlen_ke, clean_logits=clean_logits
         )
-        _compare(ours, theirs, cu_seqlen_ks[:, None], cu_seqlen_ke)
+        from twinspark.kernels import agreement
+
+        agreement.logits("mqa_logits", ours, theirs, cu_seqlen_ks, cu_seqlen_ke)
+        selection.settle()
         return theirs
 
     return fp8_fp4_mqa_logits
@@ -99,11 +86,11 @@ def paged(original: Callable[..., Any]) -> Callable[..., Any]:
             q, kv_cache, weights, context_lens, block_tables, schedule_metadata,
             max_model_len=max_model_len, clean_logits=clean_logits,
         )  # fmt: skip
-        import torch as library
+        from twinspark.kernels import agreement
 
-        # Comparing reads a result back, which a graph capture cannot do.
-        if not library.cuda.is_current_stream_capturing():
-            _compare(ours, theirs, 0, context_lens.flatten())
+        lens = context_lens.flatten()
+        agreement.logits("paged_mqa_logits", ours, theirs, lens.new_zeros(lens.shape), lens)
+        selection.settle()
         return theirs
 
     return fp8_fp4_paged_mqa_logits
@@ -118,6 +105,7 @@ def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> torch.Tensor:
         """A zero that fills the builder's buffer; DeepGEMM's schedule in mode `check`."""
         if selection.checking():
+            selection.settle()  # every step comes by here, also when a graph makes the comparisons
             return original(context_lens, block_size, num_sms)
         return context_lens.new_zeros(())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: PLC0415 - neither torch nor vLLM may be imported before the engine does it
+import functools
 from typing import TYPE_CHECKING, Any
 
 from twinspark import selection
@@ -10,6 +11,8 @@ from twinspark.patches.pins import pinned
 from twinspark.patching import Edit, Patch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 FLASHINFER = "vllm.models.deepseek_v4.nvidia.flashinfer_sparse:deep_gemm_fp8_o_proj"
@@ -17,12 +20,38 @@ FLASHMLA = "vllm.models.deepseek_v4.nvidia.flashmla:deep_gemm_fp8_o_proj"
 SOURCE = "vllm.models.deepseek_v4.nvidia.ops.o_proj:deep_gemm_fp8_o_proj"
 
 
-def fp8_o_proj(  # noqa: PLR0913 - vLLM's signature
+def served(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Serve `deep_gemm_fp8_o_proj` by the overlay's kernel; compare with it in mode `check`."""
+
+    @functools.wraps(original)
+    def fp8_o_proj(
+        o: torch.Tensor,
+        positions: torch.Tensor,
+        cos_sin_cache: torch.Tensor,
+        wo_a: Any,  # noqa: ANN401 - a linear module of vLLM
+        wo_b: Any,  # noqa: ANN401 - a linear module of vLLM
+        **sizes: Any,  # noqa: ANN401 - n_groups, heads_per_group, o_lora_rank, ...
+    ) -> torch.Tensor:
+        """Inverse RoPE, FP8 quantisation, grouped product and `wo_b`: `[T, hidden]` bfloat16."""
+        ours = grouped_product(o, positions, cos_sin_cache, wo_a, **sizes).flatten(1)
+        if not selection.checking():
+            return wo_b(ours)
+        from twinspark.kernels import agreement
+
+        # With wo_b last and once: it may be a collective.
+        theirs = original(o, positions, cos_sin_cache, wo_a, lambda flat: flat, **sizes)
+        agreement.values("fp8_o_proj", (ours, theirs))
+        selection.settle()
+        return wo_b(theirs)
+
+    return fp8_o_proj
+
+
+def grouped_product(  # noqa: PLR0913 - vLLM's signature
     o: torch.Tensor,
     positions: torch.Tensor,
     cos_sin_cache: torch.Tensor,
     wo_a: Any,  # noqa: ANN401 - a linear module of vLLM
-    wo_b: Any,  # noqa: ANN401 - a linear module of vLLM
     *,
     n_groups: int,
     heads_per_group: int,
@@ -32,13 +61,13 @@ def fp8_o_proj(  # noqa: PLR0913 - vLLM's signature
     einsum_recipe: tuple[int, int, int],  # noqa: ARG001 - DeepGEMM's
     tma_aligned_scales: bool,  # noqa: ARG001 - DeepGEMM's
 ) -> torch.Tensor:
-    """Inverse RoPE, FP8 quantisation, grouped product and `wo_b`; in place of DeepGEMM's.
+    """Inverse RoPE, FP8 quantisation and grouped product.
 
     The scales are float32 a block of 128 whatever the card, and `wo_a` may be as the loader leaves
     it, `[G*R, K]`: the shapes that only DeepGEMM's post-processing makes are not needed.
 
     Returns:
-        `[T, hidden]` bfloat16.
+        `[T, G, R]` bfloat16.
     """
     import torch
     from vllm.models.deepseek_v4.common.ops.fused_inv_rope_fp8_quant import (
@@ -60,11 +89,12 @@ def fp8_o_proj(  # noqa: PLR0913 - vLLM's signature
     grouped = selection.operation("fp8_o_proj").grouped(wo_a.weight, scales, n_groups)
     arguments = (quantised, scale, *grouped, out)
     selection.launcher("fp8_o_proj", *arguments)(*arguments)
-    return wo_b(out.flatten(1))
+    return out
 
 
 def _install(edit: Edit) -> None:
-    edit.replace("deep_gemm_fp8_o_proj", fp8_o_proj)
+    name = "deep_gemm_fp8_o_proj"
+    edit.replace(name, served(edit.original(name)))
 
 
 PATCH = Patch(

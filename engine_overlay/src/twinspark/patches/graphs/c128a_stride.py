@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import TYPE_CHECKING, Any
 
+from twinspark import report
 from twinspark.patches.pins import pinned
 from twinspark.patching import Context, Edit, Patch
 
@@ -12,8 +15,11 @@ if TYPE_CHECKING:
 
     import torch
 
+logger = logging.getLogger("vllm.twinspark")
+
 MODULE = "vllm.models.deepseek_v4.sparse_mla"
 TARGET = f"{MODULE}:build_c128a_topk_metadata"
+STEP = f"{MODULE}:DeepseekV4FlashMLAMetadataBuilder._build_c128a_metadata"
 BLOCK = 1024  # entries a program step; stock's own value (sparse_mla.py:353)
 
 
@@ -91,7 +97,33 @@ def at_buffer_stride(kernel: Any) -> Callable[..., Any]:  # noqa: ANN401 - a Tri
     return build_c128a_topk_metadata
 
 
+def watched(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """`_build_c128a_metadata` that logs each new row stride of a step's decode rows, once.
+
+    It looks at what the step really carries, whoever built it: the guard reads these lines.
+    """
+    seen: set[int] = set()
+
+    @functools.wraps(original)
+    def _build_c128a_metadata(
+        self: Any,  # noqa: ANN401 - vLLM's builder
+        *args: Any,  # noqa: ANN401 - a step's metadata
+        **named: Any,  # noqa: ANN401 - a step's metadata
+    ) -> dict[str, Any]:
+        found = original(self, *args, **named)
+        rows = found.get("c128a_global_decode_topk_indices")
+        if rows is not None and rows.stride(0) not in seen:
+            seen.add(rows.stride(0))
+            logger.info("twinspark: C128A decode rows, topk_width=%d", rows.stride(0))
+            report.current().fact("c128a_widths", sorted(seen))
+        return found
+
+    return _build_c128a_metadata
+
+
 def _install(edit: Edit) -> None:
+    step = "DeepseekV4FlashMLAMetadataBuilder._build_c128a_metadata"
+    edit.replace(step, watched(edit.original(step)))
     kernel = edit.original("_build_c128a_topk_metadata_kernel")
     edit.replace("build_c128a_topk_metadata", at_buffer_stride(kernel))
 
@@ -104,11 +136,11 @@ PATCH = Patch(
     id="13-c128a-stride",
     title="Captured and replayed row strides differ",
     layer="graphs",
-    targets=(TARGET,),
+    targets=(TARGET, STEP),
     upstream_sha256=pinned(
         TARGET,
+        STEP,
         f"{MODULE}:_build_c128a_topk_metadata_kernel",
-        f"{MODULE}:DeepseekV4FlashMLAMetadataBuilder._build_c128a_metadata",
         f"{MODULE}:DeepseekV4FlashMLAMetadataBuilder.__init__",
     ),
     vllm=("0.27.1",),
@@ -118,7 +150,8 @@ PATCH = Patch(
     "has the width of max_model_len (8192 at 1M) baked in as row stride. Only global row 0 fits.",
     fix="Decode rows at the buffer's stride, always; only the active prefix is written, lengths "
     "bound the reads. The returned view is full width, since the SM12x kernel has no stride "
-    "argument. Prefill rows stay packed.",
+    "argument. Prefill rows stay packed. Each new stride of a step's decode rows is logged once "
+    "(`topk_width=`), for the guard.",
     upstream="Came with #50004 (0.27.0); reverted by #51318 (0.28.0); adaptive width returned "
     "safely with #52823 (0.29.0), where SM12x keeps full width.",
     remove_when="Decode rows returned for a short and a long batch have equal stride.",
