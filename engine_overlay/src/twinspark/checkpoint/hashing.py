@@ -7,8 +7,11 @@ files that were open (3.7 GB each).
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import mmap
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +22,15 @@ from twinspark.checkpoint.errors import CannotRunError
 from twinspark.checkpoint.manifest import STATE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from io import FileIO
     from pathlib import Path
 
     from twinspark.checkpoint.progress import Meter
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-BUFFER = 2**20  # bytes a thread: 20 cores need 20 MiB, and beyond 256 KiB a read is no faster
+BUFFER = 2**21  # bytes a thread, 40 threads on GB10; a direct read this long keeps the disk busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,38 @@ def drop_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
+def set_direct(descriptor: int, *, on: bool) -> bool:
+    """Read past the page cache or through it; whether the file system does as told."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    flags = flags | os.O_DIRECT if on else flags & ~os.O_DIRECT
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    except OSError:
+        return False
+    return True
+
+
+def fill(stream: FileIO, buffer: mmap.mmap) -> Iterator[int]:
+    """Read a file into `buffer`, again and again; yields how many bytes each read brought.
+
+    Direct I/O where the file system has it: it costs no copy in the kernel (half of the processor
+    time of reading and hashing), leaves GB10's memory alone, and reads what is on the disk.
+    """
+    direct = set_direct(stream.fileno(), on=True)
+    while True:
+        try:
+            count = stream.readinto(buffer)
+        except OSError as error:
+            # the file system wants another alignment: go on where it stopped
+            if error.errno != errno.EINVAL or not direct:
+                raise
+            direct = not set_direct(stream.fileno(), on=False)
+            continue
+        if not count:
+            return
+        yield count
+
+
 def sha256_of(path: Path, meter: Meter, *, drop: bool = False) -> Hashed:
     """Hash one file.
 
@@ -118,11 +154,14 @@ def sha256_of(path: Path, meter: Meter, *, drop: bool = False) -> Hashed:
         OSError: it cannot be read.
     """
     digest = hashlib.sha256()
-    buffer = bytearray(BUFFER)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as stream:
+    # an anonymous mapping is aligned to pages, as direct I/O wants it
+    with (
+        path.open("rb", buffering=0) as stream,
+        mmap.mmap(-1, BUFFER) as buffer,
+        memoryview(buffer) as view,
+    ):
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while count := stream.readinto(buffer):
+        for count in fill(stream, buffer):
             digest.update(view[:count])
             meter.add(count)
         stat = os.fstat(stream.fileno())
