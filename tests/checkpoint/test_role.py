@@ -57,7 +57,7 @@ def test_launcher__uses_the_hubs_client_where_it_is(tmp_path: Path, client: bool
         [script, "inspect", "a b"], capture_output=True, text=True, check=False, timeout=30
     )
     if client:
-        wheel = tmp_path / "tools" / "twinspark-checkpoint.whl"
+        wheel = tmp_path / "tools" / "twinspark.whl"
         assert done.stdout == f"client {wheel} -P -m twinspark.checkpoint inspect a b\n"
     else:
         assert done.returncode != 0  # the system's Python finds no wheel here
