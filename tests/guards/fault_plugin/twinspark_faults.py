@@ -6,7 +6,10 @@ that a fault is switched without a restart. Without that variable nothing is pat
     kv       zero | zero_k | zero_v | scale_v | swap: damage block `block` of the second of at
              least `min` requests that prefill in one step, once it is filled
     layers, heads, ranks   lists that narrow `kv` down; `scale` for scale_v
+    from_block   with `kv` zero: all blocks from this one on, of every request that is longer
     soften   factor on the logits, `when` = always | alone | decode | prefill
+    noise    relative size of noise on the logits, another in each step
+    nan      true: one logit of each row is no number
     draft    true: every drafted token is replaced
     text     inserted into the middle of answers of more than 12 tokens
     loop     repeat the last three words of such answers so often
@@ -84,7 +87,9 @@ def _patch_worker() -> None:
             time.sleep(float(now["hang_s"]))
         _soften(self.model_runner.model, now, scheduled)
         made = step(self, scheduled, *args, **kwargs)
-        if here and now.get("kv"):
+        if here and "from_block" in now:
+            _cut_off(self.model_runner, scheduled, now, hurt)
+        elif here and now.get("kv"):
             _damage(self.model_runner, scheduled, now, hurt)
         return made
 
@@ -103,7 +108,7 @@ def _soften(model: Any, now: dict[str, Any], scheduled: Any) -> None:
 
         def compute_logits(*args: Any, **kwargs: Any) -> Any:
             logits = original(*args, **kwargs)
-            return None if logits is None else logits * model._faults_factor
+            return None if logits is None else _distort(logits * model._faults_factor)
 
         model.compute_logits = compute_logits
     counts = list(scheduled.num_scheduled_tokens.values())
@@ -117,6 +122,32 @@ def _soften(model: Any, now: dict[str, Any], scheduled: Any) -> None:
     }
     wanted = "soften" in now and state[now.get("when", "always")]
     model._faults_factor = float(now["soften"]) if wanted else 1.0
+
+
+def _distort(logits: Any) -> Any:
+    import torch  # noqa: PLC0415
+
+    now = fault()
+    if now.get("noise"):
+        logits = logits * (1 + float(now["noise"]) * torch.randn_like(logits))
+    if now.get("nan"):
+        logits[:, 0] = float("nan")
+    return logits
+
+
+def _cut_off(runner: Any, scheduled: Any, now: dict[str, Any], hurt: set[str]) -> None:
+    """Zero the far end of each long document once it is filled."""
+    first, size = int(now["from_block"]), runner.cache_config.block_size
+    for name, tokens in scheduled.num_scheduled_tokens.items():
+        request = runner.requests[name]
+        filled = (request.num_computed_tokens + tokens) // size
+        if tokens <= PREFILL or filled <= first or name in hurt:
+            continue
+        if request.num_computed_tokens + tokens >= request.num_prompt_tokens:
+            hurt.add(name)
+            for layer in runner.compilation_config.static_forward_context.values():
+                if getattr(layer, "kv_cache", None) is not None:
+                    layer.kv_cache[request.block_ids[0][first:filled]] = 0
 
 
 def _damage(runner: Any, scheduled: Any, now: dict[str, Any], hurt: set[str]) -> None:
