@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinspark.guards import battery, battery_cli, report, state
+from twinspark.guards import battery, battery_cli, report, runner, state
 from twinspark.guards.battery import BatteryError, Folder
+from twinspark.guards.system import System
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from guards.conftest import Machine
     from guards.fake_server import FakeServer
+    from twinspark.guards.context import Context
 
 Command = Callable[..., int]
 
@@ -148,6 +150,27 @@ def test_battery__for_a_timer_leaves_a_running_one_alone(
     assert done(folder) == ["health", "first_token"]
     assert command("quick", "--only", "health", "--foreground", "--unless-running") == 0
     assert done(folder) == ["health"]  # with the way free it runs, and here
+
+
+@pytest.mark.parametrize(
+    ("age", "refusals", "asked"), [(100.0, 2, 3), (100.0, 0, 1), (9000.0, 5, 0), (None, 5, 0)]
+)
+def test_settle__waits_for_a_young_engine_alone(
+    context: Context, monkeypatch: pytest.MonkeyPatch, age: float | None, refusals: int, asked: int
+) -> None:
+    tries: list[Context] = []
+    hours = None if age is None else age / 3600
+    monkeypatch.setattr(System, "uptime_hours", lambda *_: hours)
+    monkeypatch.setattr(runner, "answers", lambda one: tries.append(one) or len(tries) > refusals)
+    monkeypatch.setattr(battery_cli, "SETTLE_S", 0.01)
+    battery_cli._settle(context, 2700.0)
+    assert len(tries) == asked
+
+
+def test_answers__is_what_the_health_endpoint_says(context: Context, server: FakeServer) -> None:
+    assert runner.answers(context)
+    server.stop()
+    assert not runner.answers(context)
 
 
 def test_battery__that_cannot_be_written_down_is_not_started(

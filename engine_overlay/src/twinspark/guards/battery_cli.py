@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from twinspark.guards.context import Context
 
 WAIT_S: Final = 0.5
+SETTLE_S: Final = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unless-running", action="store_true",
         help="0 instead of 2 where a battery runs already, and it is left alone (for a timer)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--settle", type=float, default=0.0, metavar="SECONDS",
+        help="wait for a server that does not answer yet until its engine is so old",
     )  # fmt: skip
     parser.add_argument("--lock-fd", type=int, help="internal: the lock that the starter holds")
     cli.add_common(parser)
@@ -127,6 +132,7 @@ def _arguments(args: argparse.Namespace) -> list[str]:
     for name in ("only", "skip"):
         words += [f"--{name}", getattr(args, name)] if getattr(args, name) else []
     words += ["--seed", str(args.seed)] if args.seed is not None else []
+    words += ["--settle", str(args.settle)] if args.settle else []
     return words + ([f"--{args.where}"] if args.where != "all" else [])
 
 
@@ -160,8 +166,18 @@ def _begin(args: argparse.Namespace, folder: Folder) -> tuple[Context, Progress]
     )  # fmt: skip
 
 
+def _settle(context: Context, seconds: float) -> None:
+    """Wait while a young engine loads; an older one without an answer is the guards' business."""
+    while seconds > 0:
+        age = context.system.uptime_hours(context.settings.unit)
+        if age is None or age * 3600 >= seconds or runner.answers(context):
+            return
+        time.sleep(SETTLE_S)
+
+
 def _run(args: argparse.Namespace, folder: Folder, console: Console) -> int:
     context, progress = _begin(args, folder)
+    _settle(context, args.settle)
     folder.write(progress)
     for guard in GUARDS:
         if guard.name not in progress.guards or guard.name in progress.done:

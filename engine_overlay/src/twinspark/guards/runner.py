@@ -55,6 +55,18 @@ def run_one(guard: Guard, context: Context) -> list[Check]:
     ]
 
 
+def answers(context: Context) -> bool:
+    """Whether `/health` answers now; a node without an API has none to wait for."""
+    if context.settings.rank:
+        return True
+    try:
+        with replace(context, plan=Plan(1, seconds=10.0)).client() as client:
+            client.get("/health")
+    except GuardError:
+        return False
+    return True
+
+
 def run_all(
     guards: Iterable[Guard], context: Context, done: Callable[[list[Check]], None] = lambda _: None
 ) -> list[Check]:
