@@ -114,8 +114,10 @@ def generate(llm):
     wish = SamplingParams(
         temperature=0, max_tokens=24, ignore_eos=True, logprobs=1, detokenize=False
     )
+    # 30,000 tokens are 7,500 keys of the indexer: there a top-512 leaves most of them out.
+    long = torch.randint(3, 4096, (30_000,), generator=generator).tolist()
     seen = {}
-    for name, batch in (("batch", prompts), ("solo", prompts[:1])):
+    for name, batch in (("batch", prompts), ("solo", prompts[:1]), ("long", [long])):
         outputs = llm.generate([{"prompt_token_ids": p} for p in batch], wish, use_tqdm=False)
         seen[name] = [
             {
@@ -145,6 +147,34 @@ def time_boot(record):
         setattr(gpu_worker.Worker, name, timed)
 
 
+def watch_fingerprint(record):
+    """The startup plan's key before anything is allocated, and with the allocation doubled."""
+    import torch
+    from vllm.v1.worker import gpu_worker, startup_plan
+
+    original = gpu_worker.maybe_apply_startup_plan
+
+    def apply(worker):
+        config, cache = worker.vllm_config, worker.cache_config
+
+        def key():
+            world = worker.parallel_config.world_size
+            return startup_plan.compute_plan_fingerprint(config, worker.rank, world)
+
+        found, blocks = {"key": key()}, cache.num_gpu_blocks
+        bytes_ = torch.cuda.memory_allocated()
+        held = torch.empty(bytes_, dtype=torch.uint8, device="cuda")
+        cache.num_gpu_blocks = 2 * (blocks or 21_000)
+        found["key_doubled"], found["doubled_bytes"] = key(), [bytes_, 2 * bytes_]
+        cache.num_gpu_blocks = blocks
+        del held
+        torch.cuda.empty_cache()
+        record["fingerprint"] = found
+        original(worker)
+
+    gpu_worker.maybe_apply_startup_plan = apply
+
+
 def main():
     options = arguments()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -157,6 +187,8 @@ def main():
 
     load_general_plugins()  # as EngineArgs does, and before the models are imported here
     time_boot(record["boot"])
+    if options.boot_only:
+        watch_fingerprint(record["boot"])
     strides = None if options.boot_only else Strides()
     llm = engine(options)
     record["boot"]["engine_up_s"] = time.perf_counter() - started
@@ -171,8 +203,10 @@ def main():
         }
         record["zeroer"] = zeroer_probe(llm)
     if os.environ.get("VLLM_PLUGINS") is None:
-        from twinspark import report
+        from twinspark import report, selection
 
+        if selection.checking():
+            selection.settle(quiet_s=0.0)
         record["overlay"] = report.current().as_dict()
     record["versions"] = {"vllm": vllm.__version__, "torch": torch.__version__,
                           "card": torch.cuda.get_device_name()}  # fmt: skip

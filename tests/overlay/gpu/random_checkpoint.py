@@ -162,6 +162,32 @@ class Weights:
         self.normal("mtp.2.markov_head.markov_w2.weight", VOCABULARY, 256, std=0.06)
 
 
+def tokenizer(folder: Path) -> None:
+    """A tokenizer whose tokens are bytes, so that the server takes any text."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    # GPT-2's alphabet: printable bytes stand for themselves, the others follow from 256 on.
+    letters = {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+    words = {letter: 3 + byte for letter, byte in letters.items()}
+    words |= {f"t{token}": token for token in range(VOCABULARY) if not 3 <= token < 259}
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+              "use_regex": False}  # fmt: skip
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+        "ignore_merges": False, "vocab": words, "merges": [],
+    }  # fmt: skip
+    document = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": bytes_, "post_processor": None, "decoder": bytes_,
+        "model": model,
+    }  # fmt: skip
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "t0", "eos_token": "t1",
+             "unk_token": "t2", "model_max_length": 1 << 20}  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
 def main() -> None:
     folder, dspark = Path(sys.argv[1]), "--dspark" in sys.argv
     folder.mkdir(parents=True, exist_ok=True)
@@ -176,6 +202,7 @@ def main() -> None:
         weights.dspark()
     save_file(weights.tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config(dspark), indent=1))
+    tokenizer(folder)
     (folder / "generation_config.json").write_text('{"bos_token_id": 0, "eos_token_id": 1}')
 
 

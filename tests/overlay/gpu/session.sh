@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On the GPU machine, from the repository's root: install the carried engine, then run the arms.
-# usage: session.sh install | arms | boots     (results go to $OUT)
+# usage: session.sh install | arms | served | boots | kernels     (results go to $OUT)
 set -uo pipefail
 repo=$PWD
 gpu=$repo/tests/overlay/gpu
@@ -38,7 +38,7 @@ install() {
 arm() { # arm NAME MODEL [options]: one engine in the background, its log in $OUT
     local name=$1
     shift
-    python3 "$gpu/engine_run.py" "$@" --arm "$name" --out "$OUT/r/$name.json" \
+    timeout "${LIMIT:-540}" python3 "$gpu/engine_run.py" "$@" --arm "$name" --out "$OUT/r/$name.json" \
         >"/tmp/$name.log" 2>&1 || { echo "$name failed"; tail -25 "/tmp/$name.log"; }
 }
 
@@ -47,8 +47,6 @@ arms() {
     mkdir -p "$OUT/r"
     [ -n "${SKIP_STOCK:-}" ] || VLLM_PLUGINS='' arm v1-stock /tmp/plain &
     arm v1-overlay /tmp/plain &
-    TWINSPARK_KERNELS=check arm v1-overlay-check /tmp/plain &
-    TWINSPARK_KERNELS=triton arm v1-overlay-kernels /tmp/plain &
     [ -n "${SKIP_STOCK:-}" ] || VLLM_PLUGINS='' arm v2-stock /tmp/dspark --spec &
     arm v2-overlay /tmp/dspark --spec &
     (
@@ -59,18 +57,41 @@ arms() {
     collect
 }
 
+served() { # our kernels in the engine: beside DeepGEMM's, alone, and with faults
+    settings
+    mkdir -p "$OUT/r"
+    TWINSPARK_KERNELS=check arm v1-overlay-check /tmp/plain &
+    TWINSPARK_KERNELS=triton arm v1-overlay-kernels /tmp/plain &
+    TWINSPARK_KERNELS=check arm v2-overlay-check /tmp/dspark --spec &
+    TWINSPARK_KERNELS=triton arm v2-overlay-kernels /tmp/dspark --spec &
+    timeout "${LIMIT:-560}" python3 "$gpu/fault_arms.py" /tmp/dspark "$OUT/r/faults.json" 2>&1 | tail -40 &
+    wait
+    collect
+}
+
 boots() { # one after another: each looks at free memory
     settings
     mkdir -p "$OUT/r"
-    export VLLM_ENABLE_STARTUP_PLAN=1
-    arm boot-1-cold /tmp/dspark --spec --boot-only --utilization 0.3
-    arm boot-2-warm /tmp/dspark --spec --boot-only --utilization 0.3
-    arm boot-3-pinned /tmp/dspark --spec --boot-only
+    export VLLM_ENABLE_STARTUP_PLAN=1 LIMIT=120
+    local round
+    for round in 1 2; do
+        rm -rf /tmp/cache/vllm/startup_plan
+        arm "boot-$round-cold" /tmp/dspark --spec --boot-only --utilization 0.3
+        arm "boot-$round-warm" /tmp/dspark --spec --boot-only --utilization 0.3
+        arm "boot-$round-pinned" /tmp/dspark --spec --boot-only
+    done
     collect
+}
+
+kernels() { # the kernels' own tests with the engine's torch and Triton
+    settings
+    export TRITON_INTERPRET=0
+    python3 -m pytest --noconftest -p no:cacheprovider -q -rP -m gpu tests/kernels/test_on_gpu.py
 }
 
 collect() {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$OUT/r/card.txt"
+    tar cJf "$OUT/cache.txz" -C /tmp cache # unpack to /tmp: the next machine starts with it
     (cd "$OUT/r" && tar czf "$OUT/results.tgz" .)
     tar czf "$OUT/logs.tgz" -C /tmp --wildcards --no-anchored '*.log' 2>/dev/null
     rm -rf "$OUT/r"

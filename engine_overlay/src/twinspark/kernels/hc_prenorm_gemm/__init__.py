@@ -51,6 +51,9 @@ FINALISTS_MANY = (
     Config(m=128, n=MIXES_PADDED, k=64, warps=8, stages=5, tma=True),
     Config(m=128, n=MIXES_PADDED, k=64, warps=4, stages=4, tma=True),
     Config(m=64, n=MIXES_PADDED, k=64, warps=4, stages=6, tma=True),
+    Config(m=64, n=MIXES_PADDED, k=128, warps=4, stages=4, tma=True),
+    Config(m=64, n=MIXES_PADDED, k=128, warps=4, stages=3, tma=True),
+    Config(m=128, n=MIXES_PADDED, k=64, warps=8, stages=6, tma=True),
 )
 INTERPRETER = Config(m=16, n=MIXES_PADDED, k=64, warps=4, stages=1)
 

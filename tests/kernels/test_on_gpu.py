@@ -1,0 +1,73 @@
+"""On a card: what dispatch takes there is the definition, and comparisons live in CUDA graphs.
+
+By hand: `TRITON_INTERPRET=0 python -m pytest -m gpu tests/kernels/test_on_gpu.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+BENCHMARKS = Path(__file__).parents[2] / "engine_overlay/benchmarks"
+HERE = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") == "0"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.vllm,
+    pytest.mark.skipif(not HERE, reason="no CUDA device, or Triton interprets"),
+]
+OPS = (
+    "mqa_logits", "paged_mqa_logits", "hc_prenorm_gemm", "fp8_o_proj", "zero_rows",
+    "c128a_metadata",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases():
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import cases as module  # noqa: PLC0415 - needs a GPU
+
+        yield module
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernel__of_dispatch_is_the_definition(cases, op):
+    from twinspark.kernels import dispatch  # noqa: PLC0415
+
+    dispatch.forget()
+    error = cases.GATES[op](None)
+    print(f"{op}: relative error {error:.2e}, {dispatch.recorded()}")
+    assert {choice.op for choice in dispatch.recorded()} == {op}
+
+
+def test_comparison__is_made_again_by_every_replay():
+    from twinspark.kernels import agreement  # noqa: PLC0415
+
+    agreement.forget()
+    theirs = torch.randn(6, 2048, device="cuda")
+    ours = theirs.clone()
+    begin, end = (torch.full((6,), n, dtype=torch.int32, device="cuda") for n in (0, 2048))
+    agreement.logits("mqa_logits", ours, theirs, begin, end)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        agreement.logits("mqa_logits", ours, theirs, begin, end)
+    for _ in range(5):
+        graph.replay()
+    (seen,) = agreement.settle()
+    assert (seen.calls, seen.rows, seen.disagreements) == (6, 36, 0)
+    assert (seen.relative_error, seen.top_k_overlap) == (0.0, 1.0)
+    ours.mul_(-1.0)  # a kernel that breaks after the capture
+    graph.replay()
+    (seen,) = agreement.settle()
+    assert (seen.calls, seen.disagreements) == (7, 1)
+    assert seen.relative_error == pytest.approx(2.0)
+    assert seen.top_k_overlap < 0.5
+    agreement.forget()
