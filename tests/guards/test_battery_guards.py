@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from twinspark.guards.registry import GUARDS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from guards.conftest import Machine
     from guards.fake_server import FakeServer
     from twinspark.guards.context import Context
 
@@ -303,6 +305,35 @@ def test_throughput__takes_half_the_median_of_earlier_runs_on_the_same_versions(
     record(1e6)
     found = kinds(run("throughput", state=tmp_path))
     assert (found["throughput.decode.1"], found["throughput.prefill"]) == ("slow", "pass")
+
+
+def test_throughput__is_no_verdict_on_an_overloaded_machine_unless_the_fixed_floor_is_missed(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throughput, "_floor", lambda *_: (1e9, "earlier runs"))
+    cores = os.cpu_count() or 1
+    for load, kind in ((1.9, "slow"), (2.1, "skipped")):
+        (machine.root / "proc/loadavg").write_text(f"{load * cores} 1 1 1/1 1\n")
+        assert set(kinds(run("throughput")).values()) == {kind}
+    monkeypatch.setitem(throughput.FLOORS, "prefill", 1e8)
+    assert kinds(run("throughput"))["throughput.prefill"] == "slow"
+
+
+def test_throughput__measures_a_slow_figure_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(_: Context, __: object, attempt: int) -> dict[str, float]:
+        return {
+            "prefill": (50.0, 500.0)[attempt],
+            "decode.1": 10.0,
+            "decode.4": (3.0, 2.0)[attempt],
+        }
+
+    monkeypatch.setattr(throughput, "_measure", measured)
+    found = kinds(run("throughput"))
+    assert found == {
+        "throughput.prefill": "pass", "throughput.decode.1": "pass", "throughput.decode.4": "slow",
+    }  # fmt: skip
 
 
 def test_counters__fails_for_a_corrupted_request(run: Run, server: FakeServer) -> None:

@@ -92,6 +92,11 @@ class System:
             return None
         return max(time.time() - process.started, 0.0) / 3600 if process else None
 
+    def load_per_core(self) -> float:
+        """Load average of the last minute by core; 0 where the machine does not say."""
+        first = self.read("/proc/loadavg").partition(" ")[0]
+        return float(first) / (os.cpu_count() or 1) if first else 0.0
+
     def processes(self) -> dict[int, Process]:
         """All processes that can be read."""
         boot = self._boot_time()
