@@ -145,16 +145,17 @@ def test_bandwidth__a_loop_s_results__become_answers_by_rail():
 
 
 def test_rails_restored__gives_back_addresses_and_mtu_and_no_more():
-    def row(mtu, *addresses):
+    def row(mtu, *addresses, flags=()):
         info = [{"family": "inet", "local": one, "prefixlen": 24} for one in addresses]
-        return {"ifname": "r1", "mtu": mtu, "addr_info": info}
+        return {"ifname": "r1", "mtu": mtu, "addr_info": info, "flags": flags}
 
     before = json.dumps([row(1500, "192.168.9.1")])
-    now = json.dumps([row(9000, "10.77.1.11"), {"ifname": "other", "mtu": 1}])
+    now = json.dumps([row(9000, "10.77.1.11", flags=("UP",)), {"ifname": "other", "mtu": 1}])
     assert rails_restored(before, now) == [
         ["ip", "addr", "del", "10.77.1.11/24", "dev", "r1"],
         ["ip", "addr", "add", "192.168.9.1/24", "dev", "r1"],
         ["ip", "link", "set", "dev", "r1", "mtu", "1500"],
+        ["ip", "link", "set", "dev", "r1", "down"],
     ]
     assert rails_restored(before, before) == []
 

@@ -48,8 +48,8 @@ class Played:
     nodes: dict[str, Recap]
 
 
-def play(lab: Lab, playbook: str, *options: str) -> Played:
-    """Play a playbook of the project on a lab, in the controller's network namespace."""
+def words(lab: Lab, playbook: str, *options: str) -> list[str]:
+    """The lab's command that plays a playbook of the project in the controller's namespace."""
     environment = {
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
@@ -57,7 +57,7 @@ def play(lab: Lab, playbook: str, *options: str) -> Played:
         **lab.settings,
     }
     environment["ANSIBLE_SSH_CONTROL_PATH_DIR"] = environment["TWINSPARK_LAB_STATE"] + "/cp"
-    done = lab(
+    return [
         "ctl",
         "env",
         *(f"{name}={value}" for name, value in environment.items()),
@@ -66,8 +66,12 @@ def play(lab: Lab, playbook: str, *options: str) -> Played:
         str(ROOT / "env" / "lab.yml"),
         str(ROOT / playbook),
         *options,
-        check=False,
-    )
+    ]
+
+
+def play(lab: Lab, playbook: str, *options: str) -> Played:
+    """Play a playbook of the project on a lab and wait for its end."""
+    done = lab(*words(lab, playbook, *options), check=False)
     recap = {
         name: Recap(int(ok), int(changed), int(unreachable) + int(failed))
         for name, ok, changed, unreachable, failed in _RECAP.findall(done.stdout)

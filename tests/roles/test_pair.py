@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.nodes import Lab
+from lab.engine import RIGHT, UNIT, answer, prop
 from lab.play import play
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lab.nodes import Node
+    from lab.nodes import Lab, Node
 
 pytestmark = pytest.mark.lab
 
-UNIT = "vllm-deepseek-mxfp4@lab-cpu.service"
-QUESTION = {
-    "model": "recall",
-    "prompt": "w1 w2 k17 v93 w3 w4 k17",
-    "max_tokens": 1,
-    "temperature": 0,
-}
 HEALS_WITHIN_S = 240
-
-
-def prop(node: Node, name: str) -> str:
-    return node.text("systemctl", "show", UNIT, "--property", name, "--value")
-
-
-def answer(node: Node) -> str:
-    """What the head says to the question, or why it says nothing."""
-    done = node.run(
-        "curl", "--silent", "--show-error", "--max-time", "10",
-        "http://10.77.0.11:8000/v1/completions",
-        "--header", "Content-Type: application/json", "--data", json.dumps(QUESTION),
-        check=False,
-    )  # fmt: skip
-    try:
-        return str(json.loads(done.stdout)["choices"][0]["text"]).strip()
-    except (json.JSONDecodeError, KeyError, IndexError):
-        return f"{done.stdout}{done.stderr}"
 
 
 def heals(spark1: Node, spark2: Node, before: dict[str, str]) -> None:
@@ -54,7 +26,7 @@ def heals(spark1: Node, spark2: Node, before: dict[str, str]) -> None:
         now = {node.name: prop(node, "MainPID") for node in (spark1, spark2)}
         fresh = all(pid not in {"0", before[name]} for name, pid in now.items())
         last = answer(spark1)
-        if fresh and last == "v93":
+        if fresh and last == RIGHT:
             return
         time.sleep(2)
     pytest.fail(f"not healed after {HEALS_WITHIN_S} s: {before} -> {now}, last answer {last!r}")
@@ -63,7 +35,7 @@ def heals(spark1: Node, spark2: Node, before: dict[str, str]) -> None:
 @pytest.fixture
 def engines(spark1: Node, spark2: Node) -> dict[str, str]:
     """Main pids of a pair that answers rightly."""
-    assert answer(spark1) == "v93"
+    assert answer(spark1) == RIGHT
     return {node.name: prop(node, "MainPID") for node in (spark1, spark2)}
 
 
@@ -97,19 +69,6 @@ def test_pair__heals_when_the_heads_engine_is_killed(
 ) -> None:
     spark1.run("systemctl", "kill", "--signal=KILL", UNIT)
     heals(spark1, spark2, engines)
-
-
-@pytest.fixture
-def bare() -> Iterator[Lab]:
-    """A second lab beside the converged one, just booted."""
-    second = Lab({
-        "TWINSPARK_LAB_NAME": "bare",
-        "TWINSPARK_LAB_NET": "none",
-        "TWINSPARK_LAB_STATE": "/var/tmp/twinspark-bare",  # noqa: S108 - a lab's volatile state
-    })  # fmt: skip
-    second("up")
-    yield second
-    second("down")
 
 
 def test_site__in_check_mode_on_a_bare_pair_says_what_it_would_do(bare: Lab) -> None:

@@ -15,6 +15,7 @@ check() {
 
 run_tests() {
     local stage
+    cd "$ROOT" || return
     (($#)) || set -- "${STAGES[@]}"
     for stage; do [[ " ${STAGES[*]} " == *" $stage "* ]] || fail "no stage '$stage': there are ${STAGES[*]}"; done
     step "Debian packages" test_packages
@@ -29,7 +30,6 @@ run_tests() {
 test_packages() { lab_packages; debian_packages shellcheck; }
 
 stage_lint() {
-    cd "$ROOT" || return
     check "lint: ansible" "$BIN/ansible-lint" --offline --profile production
     check "lint: yaml" "$BIN/yamllint" --strict .
     check "lint: python" "$BIN/ruff" check
@@ -37,13 +37,13 @@ stage_lint() {
     check "lint: python types" "$BIN/mypy"
     check "lint: python types of the lab" env MYPYPATH=tests:engine_overlay/src "$BIN/mypy" --explicit-package-bases \
         tests/lab/recall_codes.py tests/lab/recall_weights.py tests/lab/recall_model.py \
-        tests/lab/vllm_alias.py tests/lab/nodes.py
+        tests/lab/vllm_alias.py tests/lab/nodes.py tests/lab/play.py tests/lab/engine.py \
+        tests/lab/footprint.py tests/lab/footprint_probe.py tests/lab/measure.py
     check "lint: shell" shellcheck --external-sources --check-sourced run .ci/run env/locks/renew tests/lab/lab
 }
 
 # Everything that needs neither a lab nor the engine: roles' rules, renders, schema, guards, recall model.
 stage_unit() {
-    cd "$ROOT" || return
     check "unit" "$BIN/pytest" -q -m "not gpu and not lab and not slow and not vllm"
 }
 
@@ -51,7 +51,6 @@ stage_unit() {
 stage_overlay() {
     step "overlay test environment" overlay_environment
     step "the pristine stock wheel" stock_wheel
-    cd "$ROOT" || return
     local stock=$CACHE/stock/vllm-0.27.1 files
     # that environment lacks what other tests import, so only files with such tests are collected
     mapfile -t files < <(grep -rlE --include='test_*.py' 'mark\.vllm' tests | sort)
@@ -62,17 +61,29 @@ stage_overlay() {
 # One boot and one converge serve all of it.
 stage_lab() {
     local before; before=$("$LAB" trace)
-    check "lab: up" up &&
-        check "lab: up again changes nothing" up_again &&
-        check "lab: guard" guard_again &&
-        check "lab: tests" "$BIN/pytest" -q -m lab
+    if check "lab: bare nodes" bare_nodes && check "lab: up" alone up; then
+        check "lab: up again changes nothing, beside it a third is refused" up_again
+        check "lab: guard" guard_again
+        check "lab: tests" "$BIN/pytest" -q -m "lab and not undo"
+        check "lab: another release and back" "$BIN/pytest" -q -m undo
+        check "lab: uninstall leaves nothing" uninstalled
+    fi
     check "lab: down" "$LAB" down
     check "lab: nothing left" same_trace "$before"
 }
 same_trace() { diff --label before --label after --unified=0 <(echo "$1") <("$LAB" trace); }
 guard_again() { play "$ROOT/playbooks/guard.yml"; report; }
+bare_nodes() { nodes; "$BIN/python" "$ROOT/tests/lab/footprint.py" take "$LOGS/bare"; }
+uninstalled() {
+    play "$ROOT/playbooks/uninstall.yml" -e uninstall_checkpoints=true
+    "$BIN/python" "$ROOT/tests/lab/footprint.py" compare "$LOGS/bare"
+}
 up_again() {
-    up
+    alone up & local second=$!
+    sleep 5
+    local said; said=$("$ROOT/run" up 2>&1) && return 1
+    [[ $said == *"another ./run is at work"* ]] || { echo "the third said: $said"; return 1; }
+    wait "$second"
     local recap; recap=$(sed -n '/^PLAY RECAP/,$p' "$LOGS/site.log")
     [[ $(grep -c ' changed=0 .* failed=0 ' <<<"$recap") == 2 ]]
 }

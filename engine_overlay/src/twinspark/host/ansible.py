@@ -94,7 +94,7 @@ def bandwidth(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def rails_restored(before: str, now: str) -> list[list[str]]:
-    """Return the commands that give rails back their earlier addresses and MTUs.
+    """Return the commands that give rails back their earlier addresses, MTUs and state.
 
     Args:
         before: The rails' rows of `ip -j addr` before the first change.
@@ -117,4 +117,6 @@ def rails_restored(before: str, now: str) -> list[list[str]]:
         ]
         if has[name].mtu != link.mtu:
             commands.append(["ip", "link", "set", "dev", name, "mtu", str(link.mtu)])
+        if has[name].up and not link.up:
+            commands.append(["ip", "link", "set", "dev", name, "down"])
     return commands
