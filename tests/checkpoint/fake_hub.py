@@ -1,15 +1,21 @@
-"""A Hub on localhost: the parts of its interface that huggingface_hub uses, with faults."""
+"""A Hub of our own: the parts of its interface that huggingface_hub uses, with faults.
+
+python tests/checkpoint/fake_hub.py DIRECTORY ADDRESS PORT     serves a folder until it is ended
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import sys
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 REPOSITORY = "deepseek-ai/Small"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @dataclass
@@ -32,6 +38,7 @@ class FakeHub:
     status: int = 200
     ranges: list[tuple[str, str | None]] = field(default_factory=list)
     sent: int = 0
+    address: tuple[str, int] = ("127.0.0.1", 0)
 
     def __post_init__(self) -> None:
         hub = self
@@ -46,7 +53,7 @@ class FakeHub:
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(self.address, Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
@@ -125,3 +132,15 @@ class FakeHub:
         if cut:
             request.wfile.flush()
             request.close_connection = True
+
+
+def main(directory: str, address: str, port: str) -> None:
+    """Serve the files of a folder as one commit."""
+    files = {path.name: path.read_bytes() for path in Path(directory).iterdir() if path.is_file()}
+    FakeHub(COMMIT, files, address=(address, int(port)))
+    print("ready", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
