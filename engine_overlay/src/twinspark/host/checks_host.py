@@ -228,19 +228,28 @@ def nccl_libraries(node: Node) -> set[str]:
     return {line.split()[-1] for text in texts for line in text.splitlines() if "libnccl" in line}
 
 
+def nccl_version(node: Node, library: str) -> str:
+    """Return the version of a mapped NCCL: of its wheel, or of its own name; "" if neither says.
+
+    The wheel's library is `nvidia/nccl/lib/libnccl.so.2`: only the folder beside it, named after
+    the wheel, says which 2.x that is.
+    """
+    site, inside, _ = library.partition("/nvidia/nccl/lib/")
+    wheels = node.matching(f"{site}/nvidia_nccl_cu*-*.dist-info/METADATA") if inside else {}
+    names = [path.removeprefix(site) for path in wheels] + [library.rsplit("/", 1)[-1]]
+    found = [match[1] for name in names if (match := re.search(r"(\d+\.\d+\.\d+)", name))]
+    return found[0] if found else ""
+
+
 def nccl_mapped(node: Node) -> Finding:
     """The library that the running engine has mapped is new enough."""
-    found = sorted(nccl_libraries(node))
+    found = {path: nccl_version(node, path) for path in sorted(nccl_libraries(node))}
     if not found:
         raise NotAskedError("no running process has NCCL mapped")
-    known = {
-        path: match[1]
-        for path in found
-        if (match := re.search(r"(\d+\.\d+\.\d+)", path.rsplit("/", 1)[-1]))
-    }
     floor = parse.sort_key(node.expect.nccl_at_least)
-    old = [path for path in found if parse.sort_key(known.get(path, "0")) < floor]
-    return Finding(not old, f"NCCL >= {node.expect.nccl_at_least}", ", ".join(found))
+    old = [path for path, version in found.items() if parse.sort_key(version or "0") < floor]
+    said = ", ".join(f"{version or 'unknown'} ({path})" for path, version in found.items())
+    return Finding(not old, f"NCCL >= {node.expect.nccl_at_least}", said)
 
 
 CHECKS = (

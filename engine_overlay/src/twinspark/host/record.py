@@ -52,6 +52,7 @@ _ENV = (
     r"|PATH=|TORCH_CUDA_ARCH_LIST|FLASHINFER_|CUTE_|DG_JIT|PYTORCH_|HF_HUB_|TILELANG_"
     r"|TRANSFORMERS_OFFLINE|VLLM_CACHE_ROOT|VLLM_SPARSE|VLLM_EXECUTE)"
 )
+_SITE = "/opt/twinspark/releases/*/venv/lib/python3*/site-packages"
 _LOG = (
     r"_memdescAlloc|NV_ERR_NO_MEMORY|NVRM: "
     "Xid|mlx5_pci_slot_reset|AER:.*(Fatal|fatal)|insufficient power"
@@ -150,6 +151,7 @@ FILES = (
     File("engine", "/opt/twinspark/current/etc/*/engine.env", keep=_ENV),
     File("engine", "/opt/twinspark/current/etc/*/node.env", keep=_ENV),
     File("engine", "/proc/[0-9]*/maps", keep=r"libnccl"),
+    File("engine", f"{_SITE}/nvidia_nccl_cu*-*.dist-info/METADATA", "name"),
 )
 
 

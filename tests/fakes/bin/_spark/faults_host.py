@@ -69,10 +69,8 @@ MEMINFO = (
     "Cached:         101000000 kB\nSwapTotal:       16777212 kB\nSwapFree:        16777212 kB\n"
     "CmaTotal:          131072 kB\nCmaFree:           130000 kB\n"
 )
-NCCL = (
-    "7f00-7f10 r-xp 00000000 00:00 1 "
-    "/opt/twinspark/current/venv/lib/python3.12/site-packages/nvidia/nccl/lib/{}\n"
-)
+# not the release's own: another one came first on the loader's path
+NCCL = "7f00-7f10 r-xp 00000000 00:00 1 /usr/lib/aarch64-linux-gnu/{}\n"
 PROBE = "/opt/twinspark/cuda/13.3/probe.json"
 
 HOST = {

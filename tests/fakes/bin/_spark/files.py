@@ -10,6 +10,8 @@ from . import fabric
 if TYPE_CHECKING:
     from .state import State
 
+SITE = "/opt/twinspark/releases/0123456789ab/venv/lib/python3.12/site-packages"
+
 # What the engine stage renders for GPUs, as far as the checks look at it.
 ENGINE_ENV = {
     "CUDA_HOME": "/usr/local/cuda-13.3",
@@ -104,9 +106,9 @@ def host_tree(state: State) -> dict[str, str]:
             }
         ),
         "/proc/4242/maps": (
-            "7f00-7f10 r-xp 00000000 00:00 1 "
-            "/opt/twinspark/current/venv/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2.30.7\n"
+            f"7f00-7f10 r-xp 00000000 00:00 1 {SITE}/nvidia/nccl/lib/libnccl.so.2\n"
         ),
+        f"{SITE}/nvidia_nccl_cu13-2.29.7.dist-info/METADATA": "",
         "/proc/977/status": "Name:\tpolkitd\nVmRSS:\t   9216 kB\n",
     }
     for path, text in state.files.items():
