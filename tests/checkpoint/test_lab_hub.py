@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from checkpoint.builders import shard
 from checkpoint.fake_hub import COMMIT, REPOSITORY
 from lab.nodes import SCRIPT
 from lab.play import play
@@ -31,7 +32,8 @@ def hub(tmp_path: Path) -> Iterator[str]:
     """A Hub where the controller is, with a checkpoint of two small shards."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "x"}))
     for name in ("a", "b"):
-        (tmp_path / f"{name}.safetensors").write_bytes(os.urandom(3_000_000))
+        tensors = {f"{name}.weight": ("U8", [3_000_000], os.urandom(3_000_000))}
+        shard(tmp_path / f"{name}.safetensors", tensors)
     program = Path(__file__).with_name("fake_hub.py")
     command = [SCRIPT, "ctl", sys.executable, program, tmp_path, *ADDRESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
