@@ -59,15 +59,10 @@ FINALISTS_FEW = (
 FINALISTS_SOME = (
     SM90_SOME,
     Config(m=64, n=64, k=SCALE_BLOCK, warps=4, stages=4, tma=True),
-    Config(m=64, n=32, k=SCALE_BLOCK, warps=4, stages=4, tma=True),
-    Config(m=64, n=32, k=SCALE_BLOCK, warps=4, stages=6, tma=True),
-    Config(m=64, n=32, k=SCALE_BLOCK, warps=4, stages=8, tma=True),
     Config(m=128, n=32, k=SCALE_BLOCK, warps=4, stages=6, tma=True),
 )
 FINALISTS_MANY = (
     SM90_MANY,
-    Config(m=256, n=64, k=SCALE_BLOCK, warps=8, stages=3, tma=True),
-    Config(m=128, n=64, k=SCALE_BLOCK, warps=4, stages=4, tma=True),
     Config(m=64, n=128, k=SCALE_BLOCK, warps=4, stages=3, tma=True),
     Config(m=128, n=128, k=SCALE_BLOCK, warps=8, stages=4, tma=True),
 )

@@ -55,8 +55,6 @@ FINALISTS = (
     Config(m=1, n=PAGE, warps=4, stages=2, tma=True),
     Config(m=1, n=PAGE, warps=4, stages=4, tma=True),
     Config(m=1, n=128, warps=4, stages=2),
-    Config(m=1, n=PAGE, warps=4, stages=5, tma=True),
-    Config(m=1, n=PAGE, warps=2, stages=3, tma=True),
 )
 FINALISTS_SHARED = (*FINALISTS, Config(m=2, n=PAGE, warps=4, stages=3, tma=True))
 INTERPRETER = Config(m=1, n=32, warps=4, stages=1)
