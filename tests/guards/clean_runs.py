@@ -95,7 +95,7 @@ def one(engine: Engine, number: int, state: Path, started: float) -> dict[str, A
         "no_verdict": {c.name: c.kind for c in checks if c.ok is None},
         "failed": [
             {"name": c.name, "kind": c.kind, "expected": c.expected, "actual": c.actual,
-             "detail": c.detail} for c in checks if c.ok is False
+             "detail": c.detail.replace(str(engine.work), "WORK")} for c in checks if c.ok is False
         ],
         **({} if checks else {"said": (done.stdout + done.stderr)[-500:]}),
     }  # fmt: skip

@@ -88,7 +88,7 @@ def _patch_worker() -> None:
         _soften(self.model_runner.model, now, scheduled)
         made = step(self, scheduled, *args, **kwargs)
         if here and "from_block" in now:
-            _cut_off(self.model_runner, scheduled, now, hurt)
+            _cut_off(self.model_runner, scheduled, now)
         elif here and now.get("kv"):
             _damage(self.model_runner, scheduled, now, hurt)
         return made
@@ -135,19 +135,17 @@ def _distort(logits: Any) -> Any:
     return logits
 
 
-def _cut_off(runner: Any, scheduled: Any, now: dict[str, Any], hurt: set[str]) -> None:
-    """Zero the far end of each long document once it is filled."""
+def _cut_off(runner: Any, scheduled: Any, now: dict[str, Any]) -> None:
+    """Zero the far end of each long document, chunk by chunk as it is filled."""
     first, size = int(now["from_block"]), runner.cache_config.block_size
     for name, tokens in scheduled.num_scheduled_tokens.items():
         request = runner.requests[name]
         filled = (request.num_computed_tokens + tokens) // size
-        if tokens <= PREFILL or filled <= first or name in hurt:
+        if tokens <= PREFILL or filled <= first:
             continue
-        if request.num_computed_tokens + tokens >= request.num_prompt_tokens:
-            hurt.add(name)
-            for layer in runner.compilation_config.static_forward_context.values():
-                if getattr(layer, "kv_cache", None) is not None:
-                    layer.kv_cache[request.block_ids[0][first:filled]] = 0
+        for layer in runner.compilation_config.static_forward_context.values():
+            if getattr(layer, "kv_cache", None) is not None:
+                layer.kv_cache[request.block_ids[0][first:filled]] = 0
 
 
 def _damage(runner: Any, scheduled: Any, now: dict[str, Any], hurt: set[str]) -> None:
