@@ -11,8 +11,9 @@ import pytest
 from guards.conftest import kinds
 from twinspark.guards import recall
 from twinspark.guards.client import Plan
-from twinspark.guards.exam import CHARACTERS_A_TOKEN, ContentExam, Exam, RecallExam
+from twinspark.guards.exam import CHARACTERS_A_TOKEN, ContentExam, Exam, Question, RecallExam
 from twinspark.guards.model import Check
+from twinspark.guards.wire import Completion
 
 if TYPE_CHECKING:
     from guards.fake_server import FakeServer
@@ -128,6 +129,22 @@ def test_recall__tells_truncated_from_wrong(run: Run, server: FakeServer) -> Non
     assert (found["recall.cold"], found["recall.cached"]) == ("truncated", "truncated")
     server.faults.cut, server.faults.lose = False, 1.0
     assert kinds(run("recall", exam=ContentExam(), oracle=None))["recall.cold"] == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "outcome"),
+    [
+        (" v1 v2 v3 .", "stop", "pass"),
+        (" v1 v2", "length", "truncated"),
+        (" v1 v2", "stop", "wrong"),  # it ended by itself, and too early
+        (" v1 v9", "length", "wrong"),
+        (" v1 v2 v33", "length", "wrong"),
+    ],
+)
+def test_recall_exam__tells_truncated_from_wrong(text: str, finish: str, outcome: str) -> None:
+    answer = Completion(text, (), (-1e-4,), (7.7,), finish, 1, None, 3, 0.1)
+    question = Question([1], "v1 v2 v3", 4, 0)
+    assert RecallExam(recall.Oracle()).mark(question, answer).outcome == outcome
 
 
 @pytest.mark.parametrize("nats", [2e-4, 0.74])

@@ -142,12 +142,15 @@ class RecallExam:
         return Paper(document.ids, length, questions)
 
     def mark(self, question: Question, answer: Completion) -> Mark:
-        """The words must be right and each logprob at least the oracle's floor."""
+        """All words right and each logprob at least the oracle's floor; cut is not wrong."""
         got = answer.text.strip().removesuffix(" .")
         logprob = min(answer.logprobs, default=math.nan)
         margin = min(answer.margins, default=math.nan)
         if got != question.expected:
-            return Mark("wrong", got, logprob, margin)
+            words, whole = got.split(), question.expected.split()
+            begun = len(words) < len(whole) and words == whole[: len(words)]
+            cut = answer.truncated and begun
+            return Mark("truncated" if cut else "wrong", got, logprob, margin)
         # written so that NaN is soft
         sharp = logprob >= self.oracle.logprob_floor
         return Mark("pass" if sharp else "soft", got, logprob, margin)
