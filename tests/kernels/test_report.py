@@ -42,7 +42,11 @@ def test_report__times_every_registered_case_with_a_chosen_kernel(report):
 def test_report__work_is_that_of_the_registry(report):
     for shape in shapes.SHAPES:
         for row in drawing.cases(report)[shape.op, shape.name]:
-            assert row["gbps"] == pytest.approx(shape.bytes / row["median_us"] / 1e3, rel=2e-3)
+            assert row["gbps"] == pytest.approx(
+                shape.bytes / row["median_us"] / 1e3,
+                rel=2e-3,
+                abs=0.06,  # one decimal is kept
+            )
             assert row["tflops"] == pytest.approx(
                 shape.flop / row["median_us"] / 1e6, rel=2e-3, abs=0.006
             )

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On the GPU machine, from the repository's root: install the carried engine, then run the arms.
-# usage: session.sh install | arms | served | boots | kernels     (results go to $OUT)
+# usage: session.sh install | arms | served | faults | boots | kernels     (results go to $OUT)
 set -uo pipefail
 repo=$PWD
 gpu=$repo/tests/overlay/gpu
@@ -57,15 +57,21 @@ arms() {
     collect
 }
 
-served() { # our kernels in the engine: beside DeepGEMM's, alone, and with faults
+served() { # our kernels in the engine: beside DeepGEMM's and alone
     settings
     mkdir -p "$OUT/r"
     TWINSPARK_KERNELS=check arm v1-overlay-check /tmp/plain &
     TWINSPARK_KERNELS=triton arm v1-overlay-kernels /tmp/plain &
     TWINSPARK_KERNELS=check arm v2-overlay-check /tmp/dspark --spec &
     TWINSPARK_KERNELS=triton arm v2-overlay-kernels /tmp/dspark --spec &
-    timeout "${LIMIT:-560}" python3 "$gpu/fault_arms.py" /tmp/dspark "$OUT/r/faults.json" 2>&1 | tail -40 &
     wait
+    collect
+}
+
+faults() { # a server and the node's guards; after `served`, for its JIT caches
+    settings
+    mkdir -p "$OUT/r"
+    timeout "${LIMIT:-560}" python3 "$gpu/fault_arms.py" /tmp/dspark "$OUT/r/faults.json" 2>&1 | tail -40
     collect
 }
 
@@ -93,7 +99,7 @@ collect() {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$OUT/r/card.txt"
     tar cJf "$OUT/cache.txz" -C /tmp cache # unpack to /tmp: the next machine starts with it
     (cd "$OUT/r" && tar czf "$OUT/results.tgz" .)
-    tar czf "$OUT/logs.tgz" -C /tmp --wildcards --no-anchored '*.log' 2>/dev/null
+    (cd /tmp && tar czf "$OUT/logs.tgz" ./*.log 2>/dev/null)
     rm -rf "$OUT/r"
 }
 

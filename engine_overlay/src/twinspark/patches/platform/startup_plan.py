@@ -211,7 +211,8 @@ PATCH = Patch(
     "rank decide alone; stores a suggestion that is lower than what was measured.",
     fix="One key from inputs, taken before any allocation; gate on the requested memory; all ranks "
     "vote and take the minimum; the measured bytes are stored. With a pinned pool a plan does "
-    "nothing; what one saves otherwise has not been measured on a GPU.",
+    "nothing; otherwise it keeps the pool's size equal from boot to boot and saves no time: the "
+    "profile run is made all the same (H200, emulated: 6.2 and 6.6 s without, 6.8 and 7.4 with).",
     upstream="Byte-identical from 0.26.0 to 0.33.0; #57936 reports the double subtraction.",
     remove_when="Stock takes the key once and ranks agree before one skips profiling.",
     constraint="GB10's free memory is the system's, and two nodes must have equal pools.",
