@@ -57,10 +57,42 @@ def test_site__in_check_mode_on_the_converged_pair_would_change_nothing(lab: Lab
     }
 
 
-def test_pair__heals_when_the_workers_engine_is_killed(
+SHARD = "/srv/models/recall/model.safetensors"
+# changes one byte of the weights, or, run again, gives it back
+FLIP = f"""
+with open("{SHARD}", "r+b") as shard:
+    shard.seek(20_000_000)
+    byte = shard.read(1)[0]
+    shard.seek(20_000_000)
+    shard.write(bytes([byte ^ 1]))
+"""
+
+
+def refusals(node: Node) -> int:
+    """How often the unit's start was refused for its checkpoint."""
+    said = node.text("journalctl", "--unit", UNIT, "--no-pager", "--output", "cat")
+    return said.count("files changed since they were verified")
+
+
+def test_pair__a_changed_byte_keeps_the_worker_down__and_a_verified_one_heals_the_pair(
     spark1: Node, spark2: Node, engines: dict[str, str]
 ) -> None:
+    tool = "/opt/twinspark/bin/twinspark-checkpoint"
+    before = refusals(spark2)
+    spark2.run("python3", "-c", FLIP)
     spark2.run("systemctl", "kill", "--signal=KILL", UNIT)
+    end = time.monotonic() + 60
+    while refusals(spark2) == before and time.monotonic() < end:
+        time.sleep(1)
+    assert refusals(spark2) > before
+    spark2.run("systemctl", "stop", UNIT)
+    wrong = spark2.run(tool, "verify", SHARD.rsplit("/", 1)[0], check=False)
+    assert wrong.returncode == 1
+    assert "model.safetensors" in wrong.stdout + wrong.stderr
+    spark2.run("python3", "-c", FLIP)
+    spark2.run(tool, "verify", SHARD.rsplit("/", 1)[0])
+    spark2.run("systemctl", "reset-failed", UNIT)
+    spark2.run("systemctl", "start", UNIT)
     heals(spark1, spark2, engines)
 
 
