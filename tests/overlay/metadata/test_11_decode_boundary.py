@@ -14,7 +14,7 @@ PATCH = "11-decode-boundary"
 AGREE, DISAGREE = [6, 6, 108], [6, 8, 106]  # query lengths; the order is the runner's
 
 
-def scenario_build(query_lens, strict):
+def scenario_build(query_lens, strict, prefilling=True):
     """The real indexer builder over one mixed batch; what was counted."""
     import os
     from types import SimpleNamespace
@@ -53,7 +53,7 @@ def scenario_build(query_lens, strict):
         num_reqs=len(query_lens), num_actual_tokens=total, max_query_len=max(query_lens),
         max_seq_len=int(seq_lens.max()), query_start_loc=starts, query_start_loc_cpu=starts,
         seq_lens=seq_lens, seq_lens_cpu_upper_bound=seq_lens, dcp_local_seq_lens=None,
-        slot_mapping=torch.arange(total), is_prefilling=torch.tensor([False, False, True]),
+        slot_mapping=torch.arange(total), is_prefilling=torch.tensor([False, False, prefilling]),
         block_table_tensor=torch.arange(60, dtype=torch.int32).view(3, 20),
     )  # fmt: skip
     seen = {
@@ -81,6 +81,12 @@ def test_boundary__fixed(overlaid):
 def test_boundary__agreeing_batch_is_not_counted(overlaid):
     seen = overlaid.run(scenario_build, AGREE, True)
     assert (seen["indexer"], seen["others"], seen["counted"]) == (12, 12, None)
+
+
+def test_boundary__of_a_dummy_batch_is_not_counted(overlaid):
+    """As PIECEWISE graphs are captured: 7 to 11 tokens a request, and none of them prefills."""
+    seen = overlaid.run(scenario_build, [8, 8, 8], True, False)
+    assert (seen["indexer"], seen["others"], seen["counted"]) == (0, 24, None)
 
 
 def test_boundary__strict_mode_raises(overlaid):

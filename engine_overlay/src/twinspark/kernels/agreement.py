@@ -105,7 +105,7 @@ def settle() -> tuple[Agreement, ...]:
 
 def capturing() -> bool:
     """Whether calls now go into a CUDA graph, where nothing can be read back."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def values(op: str, *pairs: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -48,11 +48,17 @@ def observed(original: Callable[..., Any]) -> Callable[..., Any]:
         common = common_attn_metadata
         metadata = original(self, common_prefix_len, common, fast_build)
         # Up to the lower threshold all three take the whole batch for decode: nothing to compare.
-        if common.max_query_len > self.decode_threshold:
+        if common.max_query_len > self.decode_threshold and not _dummy(common):
             _compare(self, common, metadata.num_decode_tokens)
         return metadata
 
     return build
+
+
+def _dummy(common: Any) -> bool:  # noqa: ANN401 - vLLM's
+    """Whether the batch is no client's: long queries that nobody prefills (graph capture)."""
+    prefilling = common.is_prefilling
+    return prefilling is not None and not bool(prefilling.any())
 
 
 def _compare(builder: Any, common: Any, indexer: int) -> None:  # noqa: ANN401 - vLLM's
@@ -99,8 +105,8 @@ PATCH = Patch(
     cause="With DSpark the indexer's threshold is k+1 = 6 (mla/indexer.py:507), that of SWA and "
     "C128A 1+2k = 11. Row numbers are absolute on both sides, so no corruption was found.",
     fix="Observed, not changed: the boundary is compared in the indexer's build, disagreements are "
-    "counted in the process report, and TWINSPARK_STRICT=1 makes them errors. The indexer's "
-    "threshold must not be raised: its offsets buffer is sized k+1.",
+    "counted in the process report (batches of a graph capture are not), and TWINSPARK_STRICT=1 "
+    "makes them errors. The indexer's threshold must not be raised: its offsets buffer is sized k+1.",
     upstream="Not aligned in 0.33.0 (SWA moved to max_decode_query_len in 0.31.0).",
     remove_when="One function gives all three builders their boundary.",
     constraint="Flattened speculative rows (no SM100 kernel on SM121) make row order matter.",
