@@ -106,7 +106,7 @@ PATCH = Patch(
     "C128A 1+2k = 11. Row numbers are absolute on both sides, so no corruption was found.",
     fix="Observed, not changed: the boundary is compared in the indexer's build, disagreements are "
     "counted in the process report (batches of a graph capture are not), and TWINSPARK_STRICT=1 "
-    "makes them errors. The indexer's threshold must not be raised: its offsets buffer is sized k+1.",
+    "makes them errors. The indexer's threshold must not be raised: its offsets buffer has k+1.",
     upstream="Not aligned in 0.33.0 (SWA moved to max_decode_query_len in 0.31.0).",
     remove_when="One function gives all three builders their boundary.",
     constraint="Flattened speculative rows (no SM100 kernel on SM121) make row order matter.",
