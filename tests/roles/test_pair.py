@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab.engine import RIGHT, UNIT, answer, prop
-from lab.play import play
 
 if TYPE_CHECKING:
-    from lab.nodes import Lab, Node
+    from lab.nodes import Node
+    from lab.play import Played
 
 pytestmark = pytest.mark.lab
 
@@ -48,13 +48,12 @@ def test_unit__is_enabled_and_runs_as_its_own_user(spark1: Node, spark2: Node) -
         assert prop(node, "StartLimitBurst") == "10"
 
 
-def test_site__in_check_mode_on_the_converged_pair_would_change_nothing(lab: Lab) -> None:
-    played = play(lab, "site.yml", "--check", "--diff")
-    assert played.status == 0, played.text[-4000:]
-    assert {name: recap.changed for name, recap in played.nodes.items()} == {
-        "spark1": 0,
-        "spark2": 0,
-    }
+def test_site__in_check_mode_on_the_converged_pair_would_change_nothing(
+    converged_check: Played,
+) -> None:
+    assert converged_check.status == 0, converged_check.text[-4000:]
+    changed = {name: recap.changed for name, recap in converged_check.nodes.items()}
+    assert changed == {"spark1": 0, "spark2": 0}
 
 
 SHARD = "/srv/models/recall/model.safetensors"
@@ -103,8 +102,6 @@ def test_pair__heals_when_the_heads_engine_is_killed(
     heals(spark1, spark2, engines)
 
 
-def test_site__in_check_mode_on_a_bare_pair_says_what_it_would_do(bare: Lab) -> None:
-    played = play(bare, "site.yml", "--check", "--diff")
-    assert played.status == 0, played.text[-4000:]
-    assert all(recap.changed > 10 for recap in played.nodes.values()), played.nodes
-    assert bare.node("spark1").run("test", "-e", "/opt/twinspark", check=False).returncode == 1
+def test_site__in_check_mode_on_a_bare_pair_says_what_it_would_do(bare_check: Played) -> None:
+    assert bare_check.status == 0, bare_check.text[-4000:]
+    assert all(recap.changed > 10 for recap in bare_check.nodes.values()), bare_check.nodes
