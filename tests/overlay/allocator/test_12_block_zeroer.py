@@ -27,6 +27,17 @@ def scenario_zero_one_block():
     return {"stride": stride, "cleared": cache.cleared([2]), "past_the_end": past_the_end}
 
 
+# DeepSeek-V4-Flash: 43 layers, the first two without compression
+FULL = (0, 0, *(4, 128) * 20, 4)
+
+
+def scenario_full_size():
+    from overlay.deepseek import Cache, specs
+
+    cache = Cache(specs(FULL), blocks=3)
+    return {"stride": cache.backing.shape[1], "cleared": cache.cleared([0])}
+
+
 def scenario_zero_last_and_repeated():
     from overlay.deepseek import Cache, specs
 
@@ -123,6 +134,20 @@ def test_zeroer__leaves_plain_layouts_alone(pristine, overlaid):
 
 def test_zeroer__property_random_layouts(overlaid):
     assert overlaid.run(scenario_property, 40, timeout=200) == "held"
+
+
+@pytest.mark.slow
+def test_zeroer__full_size_fixed(overlaid):
+    """Minutes in the interpreter."""
+    seen = overlaid.run(scenario_full_size, timeout=1800)
+    assert seen == {"stride": 1_002_240, "cleared": [1_002_240, 0, 0]}
+
+
+@pytest.mark.slow
+def test_zeroer__full_size_reproduces_on_pristine(pristine):
+    """17 minutes in the interpreter: stock clears the row once for each of its layers."""
+    seen = pristine.run(scenario_full_size, timeout=3600)
+    assert seen["cleared"] == [1_002_240, 993_600, 0]
 
 
 def test_zeroer__upstream_unchanged():
