@@ -16,7 +16,7 @@ WHEEL: Final = "twinspark-{version}-py3-none-any.whl".format(
 )
 UPDATER: Final = "twinspark-other-updater.timer"
 # what check mode cannot show, as the role only runs programs, is played for real
-PLAYED: Final = {"smoke_guard": {"smoke_guard_checks": ["health"]}}
+PLAYED: Final = {"smoke_guard": {"smoke_guard_checks": ["identity", "health"]}}
 # for real too, on nodes without an engine; there is no time for a load and for measuring rails
 HOST: Final[dict[str, Any]] = {
     "host_baseline_sysctl": {"vm.dirty_background_ratio": 5},
