@@ -108,11 +108,17 @@ def clean_table() -> str:
     one = body["summary"]
     low, high = one["seconds"]
     rate = f"{100 * one['rate_at_most']:.1f} %"
+    silent = sum(
+        any(name.startswith("throughput") for name in run["no_verdict"]) for run in body["runs"]
+    )
+    loads = [run["load"] / body["machine_cores"] for run in body["runs"]]
     return (
         f"{one['runs']} runs, {one['false_alarms']} with a false alarm, {one['could_not_run']} "
         f"that could not run: at most {rate} of runs alarm (95 %, one-sided Clopper-Pearson). "
         f"{one['checks_passed']} checks passed; {low:.0f} to {high:.0f} s a run; the engine was "
-        f"{one['engine_hours']:.1f} h old at the last. {body['engine']}.\n"
+        f"{one['engine_hours']:.1f} h old at the last. In {silent} of them `throughput` had no "
+        f"verdict: {min(loads):.1f} to {max(loads):.1f} running processes a core from other work. "
+        f"{body['engine']}.\n"
     )
 
 
