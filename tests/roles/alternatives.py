@@ -17,7 +17,7 @@ WHEEL: Final = "twinspark-{version}-py3-none-any.whl".format(
 UPDATER: Final = "twinspark-other-updater.timer"
 # what check mode cannot show, as the role only runs programs, is played for real
 PLAYED: Final = {"smoke_guard": {"smoke_guard_checks": ["identity", "health"]}}
-# for real too, on nodes without an engine; there is no time for a load and for measuring rails
+# for real too, on nodes without an engine; a load and measured rails would take too long
 HOST: Final[dict[str, Any]] = {
     "host_baseline_sysctl": {"vm.dirty_background_ratio": 5},
     "gpu_driver_updaters": ["apt-daily.timer", UPDATER],

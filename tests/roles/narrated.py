@@ -42,6 +42,14 @@ class Narrated:
         """A role's tasks that had a result."""
         return [task for task in self.tasks if task.role == role and task.results]
 
+    def plays(self, role: str) -> bool:
+        """Whether a role came that far: a task had a result, or a part of it was included."""
+        return any(
+            task.results or task.text.startswith("included: ")
+            for task in self.tasks
+            if task.role == role
+        )
+
     def changed(self, role: str) -> list[str]:
         """Sentences of a role's tasks that changed something, or would have."""
         return [task.name for task in self.of(role) if task.nodes]

@@ -24,6 +24,11 @@ ok: [spark1] => (item=b)
 changed: [spark2 -> spark1(10.77.0.11)] => (item=a)
 --- before: /etc/b
 
+TASK [cuda_toolkit : The toolkit is judged] ************************************
+included: /x/roles/cuda_toolkit/tasks/verify.yml for spark1, spark2
+
+TASK [engine_venv : A part that is left out] ***********************************
+
 RUNNING HANDLER [serve : The head is stopped] **********************************
 changed: [spark1]
 
@@ -47,3 +52,11 @@ def test_narrated__handlers_count_and_playbooks_own_tasks_are_no_role_s():
     assert said.changed("serve") == ["The head is stopped"]
     assert [task.name for task in said.of("")] == ["Gathering Facts"]
     assert said.changed("variant") == []
+
+
+def test_narrated__an_included_part_counts_as_played_and_as_no_result():
+    said = read(TEXT)
+    assert said.plays("cuda_toolkit")
+    assert said.of("cuda_toolkit") == []
+    assert not said.plays("engine_venv")
+    assert not said.plays("variant")

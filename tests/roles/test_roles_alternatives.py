@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab.nodes import RAILS
-from roles.alternatives import HOST, PLAYED, UPDATER
+from roles.alternatives import HOST, PLAYED
 from roles.hosts import as_json
 
 if TYPE_CHECKING:
@@ -115,8 +115,6 @@ def test_host_roles__other_values_hold_on_real_nodes(
     text = node.file("/etc/sysctl.d/60-twinspark.conf").content_string
     assert "vm.dirty_background_ratio = 5\n" in text
     assert "vm.swappiness" not in text
-    assert node.service(UPDATER).is_masked
-    assert not node.service("fwupd-refresh.timer").is_masked
     cap = HOST["clock_cap_maximum_mhz"]
     assert as_json(node, "cat /run/twinspark-fakes/clock.json") == {"lock": f"300,{cap}"}
     links = {link["ifname"]: link["mtu"] for link in as_json(node, "ip -j link show")}

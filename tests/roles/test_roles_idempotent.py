@@ -17,12 +17,12 @@ pytestmark = pytest.mark.lab
 
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
 # Roles that leave nothing of their own on a node that has none of it yet: a fact, or a judgement.
-LEAVES_NOTHING = {"variant", "smoke_guard", "cuda_toolkit", "battery_timer"}
+LEAVES_NOTHING = {"variant", "smoke_guard", "battery_timer"}
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_role__a_second_run_changes_nothing(role: str, settled: Narrated) -> None:
-    assert settled.of(role), f"no stage of site.yml plays {role}"
+    assert settled.plays(role), f"no stage of site.yml plays {role}"
     assert settled.changed(role) == []
 
 
@@ -32,7 +32,7 @@ def test_role__check_mode_on_the_converged_pair_would_change_nothing(
 ) -> None:
     said = read(converged_check.text)
     assert converged_check.status == 0, converged_check.text[-4000:]
-    assert said.of(role)
+    assert said.plays(role)
     assert {task: said.task(role, task).text for task in said.changed(role)} == {}
 
 
@@ -42,7 +42,7 @@ def test_role__check_mode_on_a_bare_pair_says_what_it_would_do(
 ) -> None:
     said = read(bare_check.text)
     assert bare_check.status == 0, bare_check.text[-4000:]
-    assert said.of(role)
+    assert said.plays(role)
     for task in said.of(role):
         assert {state for _, state in task.results} <= {"ok", "changed", "skipping"}, task
     assert bool(said.changed(role)) is (role not in LEAVES_NOTHING)
