@@ -29,8 +29,10 @@ class Lab:
 
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, *words: str, check: bool = True, stdin: str = "") -> Result:
-        """Run a command to its end.
+    def __call__(
+        self, *words: str, check: bool = True, stdin: str = "", limit_s: float = 600
+    ) -> Result:
+        """Run a command to its end, `limit_s` seconds at most.
 
         Raises:
             AssertionError: It failed and `check` is set; what it said is the message.
@@ -41,7 +43,7 @@ class Lab:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=limit_s,
             env={**os.environ, **self.settings},
         )
         assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"

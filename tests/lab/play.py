@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from lab.nodes import Lab
 
+PLAY_LIMIT_S: Final = 1800  # an engine's installation, on a machine that is busy
 ROOT: Final = Path(__file__).resolve().parents[2]
 _RECAP: Final = re.compile(
     r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE
@@ -71,7 +72,7 @@ def words(lab: Lab, playbook: str, *options: str) -> list[str]:
 
 def play(lab: Lab, playbook: str, *options: str) -> Played:
     """Play a playbook of the project on a lab and wait for its end."""
-    done = lab(*words(lab, playbook, *options), check=False)
+    done = lab(*words(lab, playbook, *options), check=False, limit_s=PLAY_LIMIT_S)
     recap = {
         name: Recap(int(ok), int(changed), int(unreachable) + int(failed))
         for name, ok, changed, unreachable, failed in _RECAP.findall(done.stdout)
