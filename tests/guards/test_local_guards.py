@@ -150,8 +150,17 @@ def test_overlay_applied__fails_when_workers_differ_in_a_fact(run: Run, machine:
 def test_overlay_applied__fails_for_what_a_patch_has_seen(run: Run, machine: Machine) -> None:
     machine.report(103, "worker", counters={"nan_rows": 0, "mqa_logits_rows_compared": 9})
     assert kinds(run("overlay_applied"))["overlay_applied.counters"] == "pass"
-    machine.report(103, "worker", counters={"nan_rows": 2})
-    assert kinds(run("overlay_applied"))["overlay_applied.counters"] == "wrong"
+    for counter in ("nan_rows", "mqa_logits_disagreements", "o_proj_disagreements"):
+        machine.report(103, "worker", counters={counter: 2})
+        assert kinds(run("overlay_applied"))["overlay_applied.counters"] == "wrong"
+
+
+def test_overlay_applied__a_boundary_that_builders_see_differently__is_told_and_is_no_fault(
+    run: Run, machine: Machine
+) -> None:
+    machine.report(103, "worker", counters={"decode_boundary_disagreements": 3, "nan_rows": 0})
+    found = next(one for one in run("overlay_applied") if one.name == "overlay_applied.counters")
+    assert (found.kind, found.actual) == ("pass", "decode_boundary_disagreements 3")
 
 
 def test_overlay_applied__does_not_read_another_schema(run: Run, machine: Machine) -> None:

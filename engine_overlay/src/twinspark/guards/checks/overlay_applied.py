@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 # a report is written after its process starts; start times count in clock ticks of 10 ms from a
 # boot time in whole seconds
 CLOCK_SLACK_S = 2.0
-# findings 11, 10 and 13b: counted by the patches in guard mode or always
+# findings 10, W3 to W5 and 13b: counted by the patches in check mode or always
 FAULT_COUNTERS = frozenset(
-    {"decode_boundary_disagreements", "mqa_logits_disagreements", "nan_rows"}
+    {
+        "hc_prenorm_disagreements",
+        "mqa_logits_disagreements",
+        "nan_rows",
+        "o_proj_disagreements",
+    }
 )
+# finding 11: a prompt's last 7 to 11 tokens beside decodes count one, and no harm of it is known
+WATCHED_COUNTERS = frozenset({"decode_boundary_disagreements"})
 
 
 def run(context: Context) -> list[Check]:
@@ -137,12 +144,17 @@ def _counters(context: Context, found: list[ProcessReport]) -> list[Check]:
     """What the patches watch for and must never see."""
     sums = Counter[str]()
     for report in found:
-        sums.update({name: n for name, n in report.counters.items() if name in FAULT_COUNTERS})
-    seen = [f"{name} {count}" for name, count in sorted(sums.items()) if count]
-    if not sums:
+        sums.update(report.counters)
+    counted = sums.keys() & (FAULT_COUNTERS | WATCHED_COUNTERS)
+    if not counted:
         return []
-    actual = shorten(seen) or "all 0"
-    return [verdict("overlay_applied.counters", context.node, not seen, "all 0", actual)]
+    said = {name: f"{name} {sums[name]}" for name in sorted(counted) if sums[name]}
+    faults = [text for name, text in said.items() if name in FAULT_COUNTERS]
+    harmless = [text for name, text in said.items() if name in WATCHED_COUNTERS]
+    actual = shorten([*faults, *harmless]) or "all 0"
+    return [
+        verdict("overlay_applied.counters", context.node, not faults, "no fault counted", actual)
+    ]
 
 
 GUARD = Guard("overlay_applied", "local", "every engine process holds the same patches", EVERY, run)
