@@ -6,12 +6,14 @@ import argparse
 import ast
 import dataclasses
 import re
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
 from overlay.engine import REPOSITORY
 from twinspark import documents, expiry, overlay_cli, patches, sources
+from twinspark.patches import pins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +121,47 @@ def test_expiry__nothing_has_expired_in_the_stock_wheel(wheel):
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', "\x00"])
 def test_show__names_the_folder_whose_reports_cannot_be_read(tmp_path, capsys, text):
     (tmp_path / "worker-1.json").write_text(text)
+    assert overlay(["show", tmp_path]) == 2
+    printed = capsys.readouterr().err
+    assert str(tmp_path) in printed
+    assert not re.search(r"Error\(|None", printed)
+
+
+def overlay(words: list[object]) -> int:
     parser = argparse.ArgumentParser()
     overlay_cli.add_arguments(parser)
-    assert overlay_cli.run(parser.parse_args(["show", str(tmp_path)])) == 2
-    assert str(tmp_path) in capsys.readouterr().err
+    return overlay_cli.run(parser.parse_args([str(word) for word in words]))
+
+
+@pytest.mark.parametrize("action", ["expired", "pin", "verify"])
+def test_wheel__without_vllm_is_refused(tmp_path, capsys, action):
+    before = pins.FILE.read_text()
+    (tmp_path / "other").mkdir()
+    assert overlay([action, "--wheel", tmp_path]) == 2
+    assert "holds no `vllm/`" in capsys.readouterr().out
+    assert pins.FILE.read_text() == before
+
+
+def test_wheel__zip_without_vllm_is_refused(tmp_path, capsys):
+    wheel = tmp_path / "other.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("other/__init__.py", "")
+    assert overlay(["expired", "--wheel", wheel]) == 2
+    assert f"{wheel} holds no `vllm/`" in capsys.readouterr().out
+
+
+def test_wheel__that_is_no_zip_is_one_sentence(tmp_path, capsys):
+    wheel = tmp_path / "broken.whl"
+    wheel.write_text("not a zip")
+    assert overlay(["expired", "--wheel", wheel]) == 2
+    assert capsys.readouterr().err == (
+        f"twinspark overlay: {wheel} is not a wheel: it is no zip file\n"
+    )
+
+
+def test_docs__that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+    output = tmp_path / "none" / "findings.md"
+    assert overlay(["docs", "--output", output]) == 2
+    assert capsys.readouterr().err == (
+        f"twinspark overlay: {output} cannot be read or written: No such file or directory\n"
+    )

@@ -48,13 +48,22 @@ def run(args: argparse.Namespace) -> int:
     }
     try:
         return actions[args.action](args)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        given = [
-            value for name, value in vars(args).items() if name in {"directory", "wheel", "output"}
-        ]
-        place = next((f"{value}: " for value in given if value), "")
-        sys.stderr.write(f"twinspark overlay: {place}cannot be read or written: {error!r}\n")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"twinspark overlay: {_sentence(error, args)}\n")
         return 2
+
+
+def _sentence(error: Exception, args: argparse.Namespace) -> str:
+    """What could not be done, with the path and without Python's own words for it."""
+    given = (getattr(args, name, None) for name in ("directory", "wheel", "output"))
+    place = next((str(value) for value in given if value), "the patches' pins")
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or place} cannot be read or written: {error.strerror}"
+    if isinstance(error, zipfile.BadZipFile):
+        return f"{place} is not a wheel: it is no zip file"
+    if isinstance(error, (KeyError, TypeError, AttributeError)):
+        return f"{place} holds a file that is not what the overlay writes"
+    return f"{place} cannot be read: {error}"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> None:
@@ -78,7 +87,12 @@ def list_patches() -> int:
 
 def read_reports(directory: Path) -> list[dict[str, Any]]:
     """Reports of a folder, oldest first."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in directory.glob("*.json")]
+    found = []
+    for path in directory.glob("*.json"):
+        try:
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path.name} is not JSON: {error}") from error
     return sorted(found, key=lambda document: float(document["time"]))
 
 
@@ -111,10 +125,22 @@ def show(directory: Path) -> int:
     return 1 if failed or len(sets) > 1 else 0
 
 
+def _holds_vllm(wheel: Path, *, packed: bool = False) -> bool:
+    """Whether there is something to compare with; says so otherwise."""
+    if packed and wheel.is_file():
+        with zipfile.ZipFile(wheel) as archive:
+            held = any(name.startswith("vllm/") for name in archive.namelist())
+    else:
+        held = (wheel / "vllm").is_dir()
+    if not held:
+        way = "a wheel of vLLM, or its folder" if packed else "the folder of an unpacked wheel"
+        print(f"{wheel} holds no `vllm/`: give {way}")
+    return held
+
+
 def verify(wheel: Path) -> int:
     """Print every pinned source that a wheel does not have; 1 when there is one."""
-    if not (wheel / "vllm").is_dir():
-        print(f"{wheel} holds no `vllm/`: give the folder of an unpacked wheel")
+    if not _holds_vllm(wheel):
         return 2
     wrong = 0
     for patch in patches.load():
@@ -128,6 +154,8 @@ def verify(wheel: Path) -> int:
 
 def write_pins(wheel: Path) -> int:
     """Write the digests of every source that the patches name; 2 when one is missing."""
+    if not _holds_vllm(wheel):
+        return 2
     found = {
         target: sources.digest_in(wheel, target)
         for patch in patches.load()
@@ -145,6 +173,8 @@ def expired(wheel: Path, output: Path | None) -> int:
     """Print what a wheel says about every patch; 1 when one has expired, 2 without a wheel."""
     if not wheel.exists():
         print(f"{wheel} does not exist")
+        return 2
+    if not _holds_vllm(wheel, packed=True):
         return 2
     verdicts = expiry.judge_wheel(wheel)
     rows = [("patch", "verdict", "unchanged", "changed", "gone")]
