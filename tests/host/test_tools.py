@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from host.fakepair import FAKES, expectations
+from twinspark.guards.registry import GUARDS
 from twinspark.host import clock, record, toolkit
 from twinspark.host.__main__ import main
 from twinspark.host.ansible import bandwidth, judged, rails_found, rails_restored
 from twinspark.host.document import render
+from twinspark.host.symptoms import SYMPTOMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,9 +165,16 @@ def test_rails_restored__gives_back_addresses_and_mtu_and_no_more():
 
 def test_symptoms__the_document_is_what_the_table_says():
     document = ROOT / "docs" / "symptoms.md"
-    again = "python3 -m twinspark.host symptoms --write docs/symptoms.md"
+    again = ".venv/bin/python -m twinspark.host symptoms --write docs/symptoms.md"
     assert document.read_text(encoding="utf-8") == render(), f"run: {again}"
 
 
 def test_symptoms__every_row_is_looked_for_by_somebody():
     assert "nobody yet" not in render()
+
+
+def test_symptoms__every_guard_that_a_row_names_exists():
+    said = " ".join(row.elsewhere for row in SYMPTOMS.values())
+    named = {name for pair in re.findall(r"\bguards? (\w+)(?: and (\w+))?", said) for name in pair}
+    assert {"first_token", "trigger"} <= named
+    assert named - {guard.name for guard in GUARDS} - {""} == set()

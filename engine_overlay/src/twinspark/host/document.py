@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HEAD = """# Symptoms
 
-<!-- generated: python3 -m twinspark.host symptoms --write docs/symptoms.md -->
+<!-- generated: .venv/bin/python -m twinspark.host symptoms --write docs/symptoms.md -->
 
 What owners of two-Spark pairs have met: symptom, cause, what to do, where it is known from, and
 what looks for

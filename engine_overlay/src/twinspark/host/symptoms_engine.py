@@ -44,14 +44,14 @@ ENGINE_ROWS: dict[int, Symptom] = {
         "a missing prefill guard; C128A stride",
         "the overlay's patches 12 and 13",
         "vllm 51318, 52448; the first seed",
-        "guards mixed and recall",
+        "guards neighbours and trigger",
     ),
     27: Symptom(
         "reasoning loops to the token limit at ten users and more",
         "the same stride",
         "the overlay's patch 13",
         "vllm 52448",
-        "guard mixed",
+        "guard neighbours",
     ),
     28: Symptom(
         "both ranks hang silently at the start, or: Cannot assign requested address",
