@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from checkpoint.builders import flip
+import pytest
+
+from checkpoint.builders import INDEX, flip
 from twinspark.checkpoint import stamp, verify
 from twinspark.checkpoint.__main__ import main
 from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
+SHARD = "model-00002-of-00003.safetensors"
 
 
 def fetch(monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, *words: str) -> int:
@@ -99,6 +103,67 @@ def test_fetch__of_a_directory_that_is_not_there_could_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fetch(monkeypatch, tmp_path / "nowhere", tmp_path / "target") == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda root: os.truncate(root / SHARD, 50_000), f"{SHARD}: header: promises"),
+        (lambda root: (root / SHARD).unlink(), f"names {SHARD}, which is missing"),
+        (lambda root: (root / INDEX).write_text("{"), f"{INDEX}: is not JSON"),
+        (lambda root: [path.unlink() for path in root.glob("*.safetensors")], "no safetensors"),
+    ],
+)
+def test_fetch__blames_the_source_for_what_is_wrong_there_and_copies_nothing(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    damage: Callable[[Path], object],
+    complaint: str,
+) -> None:
+    damage(model)
+    assert fetch(monkeypatch, model, tmp_path / "target") == 1
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert f"{model}" in error
+    assert f"{tmp_path / 'target'}" not in error
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("model", "model/sub"), ("model/encoding", "model")]
+)
+def test_fetch__refuses_one_directory_within_the_other(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    source: str,
+    target: str,
+) -> None:
+    before = sorted(model.rglob("*"))
+    assert fetch(monkeypatch, tmp_path / source, tmp_path / target) == 2
+    assert "lies within" in capsys.readouterr().err
+    assert sorted(model.rglob("*")) == before
+
+
+@pytest.mark.parametrize("target", ["file", "file/below", "/proc/twinspark"])
+def test_fetch__into_what_cannot_be_a_directory_names_it(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    target: str,
+) -> None:
+    (tmp_path / "file").write_text("x")
+    assert fetch(monkeypatch, model, tmp_path / target) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path / target) in error
+    assert error.count("\n") == 1
 
 
 def test_fetch__into_itself_only_verifies(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,26 @@ def test_0731_with_other_shards__is_refused_before_a_byte(
     assert hub.sent == 0
 
 
+def test_repository_without_weights__is_refused_before_a_byte(
+    hub: FakeHub, tmp_path: Path, fetch: Fetch
+) -> None:
+    hub.files = {name: data for name, data in hub.files.items() if "safetensors" not in name}
+    done = fetch(tmp_path / "target")
+    assert done.returncode == 1
+    assert "holds no safetensors file" in done.stderr
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+def test_index_that_does_not_fit__leaves_no_manifest(
+    hub: FakeHub, tmp_path: Path, fetch: Fetch
+) -> None:
+    del hub.files[SHARD]
+    done = fetch(tmp_path / "target")
+    assert done.returncode == 1
+    assert f"names {SHARD}, which is missing" in done.stderr
+    assert not (tmp_path / "target" / MANIFEST_NAME).exists()
+
+
 def test_hub_cache__resolves_by_name_offline(tmp_path: Path, fetch: Fetch) -> None:
     cache = tmp_path / "cache"
     assert fetch(tmp_path / "target", "--hub-cache", str(cache)).returncode == 0

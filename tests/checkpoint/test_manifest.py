@@ -119,5 +119,5 @@ def test_scan__names_a_dangling_link(model: Path) -> None:
 
 
 def test_scan__of_nothing_could_not_run(tmp_path: Path) -> None:
-    with pytest.raises(CannotRunError, match="is not a directory"):
+    with pytest.raises(CannotRunError, match="does not exist"):
         scan(tmp_path / "missing")

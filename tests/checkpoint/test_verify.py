@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.builders import checkpoint, flip, shard
+from checkpoint.builders import INDEX, checkpoint, flip, shard
 from twinspark.checkpoint import hashing, known, live, stamp, verify
 from twinspark.checkpoint.__main__ import main
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
@@ -45,6 +45,44 @@ def test_first_use__records_and_says_so(
 def test_empty_directory__is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command(monkeypatch, "verify", tmp_path, "--quiet") == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("action", ["verify", "manifest"])
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda root: [path.unlink() for path in root.glob("*.safetensors")], "no safetensors"),
+        (lambda root: (root / SHARD).unlink(), f"names {SHARD}, which is missing"),
+        (lambda root: (root / INDEX).write_text("{"), "index.json: is not JSON"),
+        (lambda root: (root / INDEX).write_text("{}"), "`weight_map` is not an object"),
+        (lambda root: shard(root / "dspark.safetensors", {}), "is not in the index"),
+    ],
+)
+def test_first_use__refuses_weights_that_the_index_does_not_fit(
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    action: str,
+    damage: object,
+    complaint: str,
+) -> None:
+    damage(model)  # type: ignore[operator]
+    before = sorted(model.iterdir())
+    assert command(monkeypatch, action, model, "--quiet") == 1
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert sorted(model.iterdir()) == before
+
+
+@pytest.mark.parametrize("names", [["model"], ["a", "b"]])
+def test_first_use__takes_shards_without_an_index(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        shard(tmp_path / f"{name}.safetensors", {name: ("U8", [3], b"abc")})
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "twinspark-oracle.json").write_text("{}")
+    assert verify.verify(tmp_path, QUIET).problems == ()
 
 
 def test_equal_directories__get_equal_manifests(tmp_path: Path) -> None:
@@ -259,6 +297,61 @@ def test_manifest_command__does_not_replace_one_unasked(
     assert command(monkeypatch, "manifest", verified, "--quiet") == 2
     assert command(monkeypatch, "manifest", verified, "--quiet", "--force") == 0
     assert command(monkeypatch, "verify", "--stamp-only", verified) == 0
+
+
+def test_manifest_command__that_is_refused_changes_nothing(
+    verified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in verified.iterdir()}
+    monkeypatch.setattr(live, "engine", lambda: "unit vllm-head.service")
+    assert command(monkeypatch, "manifest", verified, "--quiet", "--force") == 2
+    assert {path.name: path.stat().st_mtime_ns for path in verified.iterdir()} == before
+    assert stamp.check(verified).files == 6
+
+
+def test_manifest_command__keeps_the_manifest_of_a_checkpoint_that_is_wrong(
+    verified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (verified / MANIFEST_NAME).read_bytes()
+    (verified / SHARD).unlink()
+    assert command(monkeypatch, "manifest", verified, "--quiet", "--force") == 1
+    assert (verified / MANIFEST_NAME).read_bytes() == before
+    assert not (verified / STAMP_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify", "{}"],
+        ["manifest", "{}"],
+        ["manifest", "{}", "--force"],
+        ["copy", "{}", "host:/srv"],
+        ["serve", "{}", "--listen", "127.0.0.1", "--token-file", "-"],
+        ["fetch", "--from-directory", "{}", "target"],
+    ],
+    ids=" ".join,
+)
+def test_missing_directory__is_named_before_an_engine_is_looked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live, "engine", lambda: "unit vllm-head.service")
+    missing = tmp_path / "nowhere"
+    assert command(monkeypatch, *(word.format(missing) for word in words)) == 2
+    assert f"{missing} does not exist" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_manifest_command__on_a_file_is_one_line(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, "manifest", model / "config.json", "--force") == 2
+    error = capsys.readouterr().err
+    assert f"{model / 'config.json'} is not a directory" in error
+    assert error.count("\n") == 1
 
 
 def test_json_report__is_versioned(

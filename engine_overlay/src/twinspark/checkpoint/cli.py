@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinspark.checkpoint import identity, stamp, verify
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
-from twinspark.checkpoint.manifest import MANIFEST_NAME, read
+from twinspark.checkpoint.manifest import MANIFEST_NAME, read, require_directory
 from twinspark.checkpoint.options import add_work_options, options_of
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
     except CannotRunError as error:
         print(f"twinspark checkpoint: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # whatever was not foreseen where it happened
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"twinspark checkpoint: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("twinspark checkpoint: interrupted; run it again to go on", file=sys.stderr)
         return 2
@@ -108,12 +112,13 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _manifest(args: argparse.Namespace) -> int:
+    require_directory(args.directory)
     path = args.directory / MANIFEST_NAME
     if path.exists() and not args.force:
         raise CannotRunError(f"{path} exists: verify against it, or say --force to replace it")
-    path.unlink(missing_ok=True)
-    verify.forget(args.directory)
-    return _report(args, verify.verify(args.directory, options_of(args)))
+    # nothing is taken away first: a refusal must leave all as it was
+    options = replace(options_of(args), anew=True)
+    return _report(args, verify.verify(args.directory, options))
 
 
 def _verify(args: argparse.Namespace) -> int:

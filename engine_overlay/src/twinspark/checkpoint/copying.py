@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from twinspark.checkpoint import sender, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
-from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, Manifest
+from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, require_directory
 
 if TYPE_CHECKING:
     import argparse
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Copy one checkpoint."""
+    require_directory(args.directory)
     verify.refuse_beside_engine(verify.Options(beside_engine=args.beside_engine), "copying")
     manifest = sender.open_checkpoint(args.directory)
     host, _, directory = args.target.partition(":")

@@ -20,6 +20,7 @@ from twinspark.checkpoint.manifest import (
     Manifest,
     of,
     read,
+    require_directory,
     scan,
 )
 from twinspark.checkpoint.options import add_work_options, options_of
@@ -73,6 +74,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     os.umask(0o022)
     options = options_of(args)
+    if args.from_directory is not None:
+        require_directory(args.from_directory)
+        refuse_nested(args.from_directory, args.directory)
     verify.refuse_beside_engine(options, "fetching")
     args.directory.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
@@ -105,6 +109,17 @@ def run(args: argparse.Namespace) -> int:
         print(f"{args.directory}: {moved} bytes fetched in {seconds:.1f} s")
         print(f"  tree {report.manifest.tree_sha256}")
     return 0
+
+
+def refuse_nested(source: Path, target: Path) -> None:
+    """Raise when one directory is below the other: a copy would become part of its own source.
+
+    Raises:
+        CannotRunError: it is.
+    """
+    one, other = source.resolve(), target.resolve()
+    if one in other.parents or other in one.parents:
+        raise CannotRunError(f"{source} and {target}: one lies within the other, take another one")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -155,6 +170,8 @@ def from_directory(source: Path, target: Path, options: verify.Options) -> int:
         return 0
     promised = read(source / MANIFEST_NAME) if (source / MANIFEST_NAME).is_file() else None
     if promised is not None and (wrong := verify.compare_sizes(source, files, promised)):
+        raise CheckpointError("; ".join(wrong))
+    if wrong := verify.content_problems(source, files):
         raise CheckpointError("; ".join(wrong))
     refuse_strays(target, files)
     there = scan(target)

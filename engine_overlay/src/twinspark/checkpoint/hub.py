@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from twinspark.checkpoint import hashing, known, verify
+from twinspark.checkpoint import hashing, identity, known, verify
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.fetch import source_name
 from twinspark.checkpoint.manifest import PARTS_NAME, FileEntry, check_path, of, scan
@@ -75,6 +75,8 @@ def fetch(args: argparse.Namespace, options: verify.Options) -> int:
     commit = client.resolve(args.revision)
     files = client.files(commit)
     hold_against_known(args.repository, files)
+    if not any(remote.path.endswith(".safetensors") for remote in files):
+        raise CheckpointError(identity.NO_WEIGHTS.format(f"{args.repository} at {commit}"))
     target: Path = args.directory
     refuse_strays(target, {remote.path for remote in files})
     there = scan(target)
@@ -97,6 +99,8 @@ def fetch(args: argparse.Namespace, options: verify.Options) -> int:
                 sorted(wanted, key=lambda remote: -remote.size),
                 args.connections,
             )
+    if wrong := verify.content_problems(target, scan(target)):
+        raise CheckpointError("; ".join(wrong))
     entries = [FileEntry(r.path, r.size, r.sha256 or _sha256(target / r.path, r)) for r in files]
     put_manifest(target, of(entries, origin="hub", source=source_name(args.repository, commit)))
     return total

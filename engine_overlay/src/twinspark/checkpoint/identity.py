@@ -29,6 +29,16 @@ KIND_TWINS = "0731-or-dspark"  # the structure fits both and nothing else speaks
 KIND_LOOKALIKE = "lookalike"  # the structure of 0731 with other weights
 KIND_OTHER = "other"
 KIND_UNCLEAR = "contradictory"
+KINDS = (
+    KIND_0731,
+    KIND_PREVIEW,
+    KIND_DSPARK,
+    KIND_TWINS,
+    KIND_LOOKALIKE,
+    KIND_OTHER,
+    KIND_UNCLEAR,
+)
+NO_WEIGHTS = "{} holds no safetensors file: is it the checkpoint?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ def inspect(root: Path) -> Inspection:
     """
     names = [path for path in scan(root) if path.endswith(".safetensors")]
     if not names:
-        raise CannotRunError(f"{root} holds no safetensors file: is it the checkpoint's directory?")
+        raise CannotRunError(NO_WEIGHTS.format(root))
     shards, problems = _read_shards(root, names)
     problems += _index_problems(root, shards, names)
     drafts, dtypes = 0, Counter[str]()
@@ -259,15 +269,38 @@ def _architecture(root: Path, problems: list[str]) -> str:
     return str(value[0])[:80] if isinstance(value, list) and value else "unknown"
 
 
-def _index_problems(root: Path, shards: dict[str, Shard], names: list[str]) -> list[str]:
-    path = root / INDEX_NAME
-    if not path.is_file():
-        return [] if len(names) == 1 else [f"{path} is missing: the shards cannot be told apart"]
+def weight_problems(root: Path, paths: Iterable[str]) -> list[str]:
+    """What is wrong with the set of weight files, by their names and the index, if there is one.
+
+    Every verification asks this, so it holds no header: of a model without an index it only asks
+    that there be weights.
+    """
+    names = [path for path in paths if path.endswith(".safetensors")]
+    if not names:
+        return [NO_WEIGHTS.format(root)]
     try:
-        reader = Reader(str(path))
-        listed = reader.mapping(reader.load(read_small(path)).get("weight_map"), "`weight_map`")
+        listed = _read_index(root)
     except CheckpointError as error:
         return [str(error)]
+    return [] if listed is None else _listing_problems(root, listed, names)
+
+
+def _read_index(root: Path) -> dict[str, object] | None:
+    """The index's shards by tensor, or None without an index.
+
+    Raises:
+        CheckpointError: it is no index.
+    """
+    path = root / INDEX_NAME
+    if not path.is_file():
+        return None
+    reader = Reader(str(path))
+    return reader.mapping(reader.load(read_small(path)).get("weight_map"), "`weight_map`")
+
+
+def _listing_problems(root: Path, listed: dict[str, object], names: list[str]) -> list[str]:
+    """Shards that the index names and that are not there, and the other way round."""
+    path = root / INDEX_NAME
     problems = [
         f"{path} names {name}, which is missing"
         for name in sorted(set(map(str, listed.values())) - set(names))
@@ -276,6 +309,18 @@ def _index_problems(root: Path, shards: dict[str, Shard], names: list[str]) -> l
         f"{root / name} is not in the index: layer nothing on a checkpoint, 0731 has its draft head"
         for name in sorted(set(names) - set(map(str, listed.values())))
     ]
+    return problems
+
+
+def _index_problems(root: Path, shards: dict[str, Shard], names: list[str]) -> list[str]:
+    path = root / INDEX_NAME
+    try:
+        listed = _read_index(root)
+    except CheckpointError as error:
+        return [str(error)]
+    if listed is None:
+        return [] if len(names) == 1 else [f"{path} is missing: the shards cannot be told apart"]
+    problems = _listing_problems(root, listed, names)
     held = {tensor.name: name for name, shard in shards.items() for tensor in shard.tensors}
     if sum(len(shard.tensors) for shard in shards.values()) != len(held):
         problems.append(f"{root}: a tensor lies in two shards")

@@ -174,6 +174,17 @@ def read(path: Path) -> Manifest:
     return parse(read_small(path), str(path))
 
 
+def require_directory(root: Path) -> None:
+    """Raise unless `root` is a directory.
+
+    Raises:
+        CannotRunError: it is none, or not there.
+    """
+    if not root.is_dir():
+        what = "is not a directory" if root.exists() else "does not exist"
+        raise CannotRunError(f"{root} {what}: fetch or copy the checkpoint first")
+
+
 def scan(root: Path) -> dict[str, os.stat_result]:
     """All files of a checkpoint by POSIX path, without our own; a link to a file counts as one.
 
@@ -181,8 +192,7 @@ def scan(root: Path) -> dict[str, os.stat_result]:
         CannotRunError: the directory does not exist or cannot be listed.
         CheckpointError: it holds something that is neither file nor directory.
     """
-    if not root.is_dir():
-        raise CannotRunError(f"{root} is not a directory: fetch or copy the checkpoint first")
+    require_directory(root)
     return dict(sorted(_walk(root, "")))
 
 

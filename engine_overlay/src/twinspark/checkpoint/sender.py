@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from twinspark.checkpoint import hashing, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
-from twinspark.checkpoint.manifest import MANIFEST_NAME, Manifest, read
+from twinspark.checkpoint.manifest import MANIFEST_NAME, Manifest, read, require_directory
 from twinspark.checkpoint.strict import Reader, read_small
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def open_checkpoint(root: Path) -> Manifest:
 
 def run(args: argparse.Namespace) -> int:
     """Serve one pull."""
+    require_directory(args.directory)
     verify.refuse_beside_engine(verify.Options(beside_engine=args.beside_engine), "serving a copy")
     manifest = open_checkpoint(args.directory)
     token = wire.read_token(args.token_file)

@@ -17,6 +17,7 @@ from twinspark.checkpoint.manifest import (
     Manifest,
     of,
     read,
+    require_directory,
     scan,
 )
 from twinspark.checkpoint.progress import meter
@@ -36,12 +37,14 @@ class Options:
         quiet: No progress.
         beside_engine: Go on although an engine is up.
         stamp: Write the stamp, and the manifest if there is none.
+        anew: Take it for a first use although there is a manifest, which a right outcome replaces.
     """
 
     workers: int = 0
     quiet: bool = False
     beside_engine: bool = False
     stamp: bool = True
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,11 @@ def header_problems(root: Path, files: Mapping[str, os.stat_result]) -> tuple[st
     return tuple(problems)
 
 
+def content_problems(root: Path, files: Mapping[str, os.stat_result]) -> tuple[str, ...]:
+    """What shows without reading weights: in the shards' headers, and in the index about them."""
+    return (*header_problems(root, files), *identity.weight_problems(root, files))
+
+
 def verify(root: Path, options: Options, expected: Manifest | None = None) -> Report:
     """Verify a checkpoint and leave the stamp that lets the engine start, or take it away.
 
@@ -135,14 +143,15 @@ def verify(root: Path, options: Options, expected: Manifest | None = None) -> Re
         CannotRunError: an engine is up, or a file cannot be read.
         CheckpointError: its own manifest is none.
     """
+    require_directory(root)
     refuse_beside_engine(options, "verifying")
     files = scan(root)
     if not files:
         raise CannotRunError(f"{root} is empty: fetch or copy the checkpoint first")
-    if expected is None and (root / MANIFEST_NAME).is_file():
+    if expected is None and not options.anew and (root / MANIFEST_NAME).is_file():
         expected = read(root / MANIFEST_NAME)
     quick = compare_sizes(root, files, expected) if expected else ()
-    quick = quick or header_problems(root, files)
+    quick = quick or content_problems(root, files)
     if quick:
         forget(root)
         return Report(root, expected, quick, expected is None, 0, 0.0)
@@ -211,12 +220,7 @@ def name_first_use(root: Path, found: Manifest) -> Manifest:
     """The manifest of a checkpoint that had none, by what its digests are known to match."""
     if identity.judge_digests(found).kind == identity.KIND_0731:
         return replace(found, origin="known", kind=identity.KIND_0731, source=known.REPOSITORY)
-    kind = (
-        identity.inspect(root).kind
-        if any(e.path.endswith(".safetensors") for e in found.files)
-        else "other"
-    )
-    return replace(found, kind=kind)
+    return replace(found, kind=identity.inspect(root).kind)
 
 
 def record(root: Path, manifest: Manifest, files: Mapping[str, os.stat_result]) -> None:
