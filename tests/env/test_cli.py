@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
+import yaml
 
 from env.variants import ENV, SHIPPED, edited
 from twinspark.cli import main
@@ -105,3 +108,46 @@ def test_missing_file__is_named(capsys, tmp_path):
     status, printed = run(capsys, "plan", tmp_path / "none.env")
     assert status == 1
     assert "none.env: cannot be read" in printed.err
+
+
+def test_plan__of_a_file_that_memory_alone_refuses_shows_the_table_and_refuses(capsys, tmp_path):
+    path = tmp_path / "big.env"
+    path.write_text(edited("flash-tp2", MAX_NUM_BATCHED_TOKENS="16384"))
+    status, printed = run(capsys, "plan", path)
+    assert status == 1
+    assert "more than the pool" in printed.out
+    assert "big (rendered, not measured)" in printed.out
+    assert "MAX_MODEL_LEN: 1048576 tokens need" in printed.err
+
+
+def test_plan__of_a_file_that_another_rule_refuses_shows_nothing(capsys, bad):
+    status, printed = run(capsys, "plan", bad)
+    assert (status, printed.out) == (1, "")
+
+
+def test_diff__keeps_every_value_whole(capsys, tmp_path):
+    path = tmp_path / "long.env"
+    path.write_text(edited("flash-tp2", MODEL="/srv/" + "m" * 200))
+    status, printed = run(capsys, "diff", ENV / "flash-tp2.env", path)
+    assert status == 0
+    assert printed.out.count("m") >= 200
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed.out
+
+
+@pytest.mark.parametrize("head", [{}, {"spark1": {}, "spark3": {}}])
+def test_render__wants_one_head_and_one_worker(capsys, tmp_path, head):
+    inventory = tmp_path / "inventory.yml"
+    parts = {"head": {"hosts": head}, "worker": {"hosts": {"spark2": {}}}}
+    inventory.write_text(yaml.safe_dump({"sparks": {"children": parts}}))
+    words = ("--inventory", inventory, "--host", "spark2")
+    status, printed = run(capsys, "render", ENV / "flash-tp2.env", *words)
+    assert status == 1
+    assert "must consist of the groups head and worker with one host each" in printed.err
+
+
+def test_closed_pipe__is_silent():
+    program = "import sys; from twinspark.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", program, "variant", "document", *map(str, SHIPPED)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        started.stdout.close()
+        assert started.stderr.read() == b""

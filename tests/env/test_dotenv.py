@@ -101,3 +101,12 @@ def test_read__says_where_a_file_is_not_utf8(tmp_path):
 def test_read__says_which_file_is_missing(tmp_path):
     with pytest.raises(VariantError, match=r"none\.env: cannot be read: No such file"):
         read(tmp_path / "none.env")
+
+
+def test_windows_file__is_one_refusal():
+    with pytest.raises(VariantError) as caught:
+        parse("\ufeff# one\r\nA=1\r\nB=2\r\n", "x.env")
+    assert str(caught.value) == (
+        "x.env: has a byte order mark at its start and Windows line ends (CRLF): save it as UTF-8 "
+        "without BOM, with LF line ends"
+    )

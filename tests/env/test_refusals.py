@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from env.variants import edited, line_of
@@ -67,10 +69,10 @@ def refused(name="flash-tp2", **changes):
         ({"SPEC_METHOD": "none"}, "SPEC_TOKENS", "write 0"),
         ({"VLLM_USE_V2_MODEL_RUNNER": "false"}, "VLLM_USE_V2_MODEL_RUNNER", "write true"),
         # context and pool
-        ({"MAX_NUM_BATCHED_TOKENS": "16384"}, "MAX_MODEL_LEN", "halve MAX_NUM_BATCHED_TOKENS"),
+        ({"MAX_NUM_BATCHED_TOKENS": "16384"}, "MAX_MODEL_LEN", "write MAX_NUM_BATCHED_TOKENS=8192"),
         ({"KV_CACHE_MEMORY_BYTES": "8000000000"}, "MAX_MODEL_LEN", "7.63 GiB"),
-        ({"KV_CACHE_MEMORY_BYTES": "21316272128"}, "KV_CACHE_MEMORY_BYTES", "pin less"),
-        ({"GPU_MEMORY_UTILIZATION": "0.7"}, "KV_CACHE_MEMORY_BYTES", "pin less"),
+        ({"KV_CACHE_MEMORY_BYTES": "21316272128"}, "KV_CACHE_MEMORY_BYTES", "pin at most"),
+        ({"GPU_MEMORY_UTILIZATION": "0.7"}, "KV_CACHE_MEMORY_BYTES", "UTILIZATION=0.77"),
         # steps and graphs
         ({"ENABLE_CHUNKED_PREFILL": "false"}, "ENABLE_CHUNKED_PREFILL", "write true"),
         ({"ENFORCE_EAGER": "true"}, "CUDAGRAPH_MODE", "write NONE"),
@@ -127,7 +129,7 @@ def test_variant__names_all_that_is_wrong_in_the_file_s_order():
 
 def test_pool_refusal__offers_a_context_that_then_fits():
     (line,) = refused(MAX_NUM_BATCHED_TOKENS="16384")
-    offered = line.partition("MAX_MODEL_LEN=")[2].split(".")[0]
+    offered = line.partition("MAX_MODEL_LEN=")[2].split()[0]
     text = edited("flash-tp2", MAX_NUM_BATCHED_TOKENS="16384", MAX_MODEL_LEN=offered)
     assert str(loads(text, "x.env").MAX_MODEL_LEN) == offered
 
@@ -160,3 +162,51 @@ def test_variant__takes_what_is_possible(changes):
 def test_variant__refuses_a_file_that_is_empty_or_cut_short(text):
     with pytest.raises(VariantError, match="MODEL_KIND is missing"):
         loads(text, "cut.env")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MAX_NUM_BATCHED_TOKENS": "32768"},  # one halving does not help
+        {"MAX_NUM_BATCHED_TOKENS": "16384", "KV_CACHE_MEMORY_BYTES": "3000000000"},
+        {"GPU_MEMORY_UTILIZATION": "0.5"},  # the weights alone are more
+        {"GPU_MEMORY_UTILIZATION": "0.68"},  # room, but not for this context
+        {"KV_CACHE_MEMORY_BYTES": "42949672960"},
+        {"KV_CACHE_MEMORY_BYTES": "1073741824", "GPU_MEMORY_UTILIZATION": "0.69"},
+        {"KV_CACHE_MEMORY_BYTES": "1073741824", "MAX_NUM_SEQS": "16"},
+        {"ENABLE_CHUNKED_PREFILL": "false", "MAX_MODEL_LEN": "32768",
+         "MAX_NUM_BATCHED_TOKENS": "32768", "KV_CACHE_MEMORY_BYTES": "1073741824"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_memory_refusal__offers_only_what_is_then_taken(changes):
+    (line,) = refused(**changes)
+    ways = line.removesuffix(" (`twinspark variant plan` prints the table)")
+    ways = ways.rpartition(": ")[2]
+    assert ". " not in line
+    offers = 0
+    for way in re.split(r", or (?=write|pin)", ways):
+        offered = dict(re.findall(r"([A-Z_]{6,})=([0-9.]*[0-9])", way))
+        if pinned := re.search(r"pin (?:at least |at most )?(\d+)", way):
+            offered["KV_CACHE_MEMORY_BYTES"] = pinned[1]
+        assert offered, way
+        loads(edited("flash-tp2", **{**changes, **offered}), "x.env")
+        offers += 1
+    assert offers
+
+
+def test_memory_refusals__of_both_rules_together_can_be_followed():
+    changes = {"MAX_NUM_BATCHED_TOKENS": "32768", "GPU_MEMORY_UTILIZATION": "0.70"}
+    first, second = refused(**changes)
+    offered = dict(re.findall(r"write ([A-Z_]+)=([0-9.]+)", f"{first}{second}"))
+    assert set(offered) == {
+        "MAX_NUM_BATCHED_TOKENS", "MAX_MODEL_LEN", "GPU_MEMORY_UTILIZATION"
+    }  # fmt: skip
+    for lever in ("MAX_NUM_BATCHED_TOKENS", "MAX_MODEL_LEN"):
+        taken = {name: offered[name] for name in (lever, "GPU_MEMORY_UTILIZATION")}
+        loads(edited("flash-tp2", **{**changes, **taken}), "x.env")
+
+
+def test_smaller_batch__is_the_largest_halving_that_fits():
+    (line,) = refused(MAX_NUM_BATCHED_TOKENS="32768")
+    assert "write MAX_NUM_BATCHED_TOKENS=8192 (the cheap lever)" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from twinspark.variant.document import document, shown
 from twinspark.variant.errors import HostError, VariantError
-from twinspark.variant.inventory import read_inventory
+from twinspark.variant.inventory import read_pair
 from twinspark.variant.keys import key_of
 from twinspark.variant.loader import load
 from twinspark.variant.plan import plan
@@ -63,13 +64,23 @@ def run(args: argparse.Namespace) -> int:
         "document": _document,
     }[args.action]
     try:
-        return action(args)
+        status = action(args)
+        sys.stdout.flush()
     except (VariantError, HostError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
+    except BrokenPipeError:  # `| head` has read enough; nothing is left to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return COULD_NOT_RUN
     except OSError as error:
         sys.stderr.write(f"{error.filename}: {error.strerror}\n")
         return COULD_NOT_RUN
+    return status
+
+
+def _console() -> Console:
+    """The terminal, or lines wide enough for a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -90,7 +101,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _render(args: argparse.Namespace) -> int:
-    nodes = read_inventory(args.inventory)
+    nodes = read_pair(args.inventory)
     if args.host not in nodes:
         raise HostError(f"{args.host} is not in {args.inventory}: name one of {', '.join(nodes)}")
     files = render(load(args.file), nodes[args.host]).files()
@@ -115,10 +126,12 @@ def _diff(args: argparse.Namespace) -> int:
         changed = {name: {first.name: old, second.name: new} for name, old, new in rows}
         print(json.dumps({"schema": "twinspark.variant-diff/1", "keys": changed}, indent=2))
         return OK
-    table = Table("key", escape(first.name), escape(second.name))
+    table = Table()
+    for heading in ("key", first.name, second.name):
+        table.add_column(escape(heading), overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table if rows else "no key differs")
+    _console().print(table if rows else "no key differs")
     return OK
 
 
@@ -129,7 +142,13 @@ def _said(variant: Variant, name: str) -> str:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    variant = load(args.file)
+    refusal: VariantError | None = None
+    try:
+        variant = load(args.file)
+    except VariantError as error:
+        if error.variant is None:
+            raise
+        variant, refusal = error.variant, error
     if not variant.is_deepseek:
         sys.stderr.write(f"{args.file}: the CPU engine has no pinned pool to plan\n")
         return COULD_NOT_RUN
@@ -137,7 +156,9 @@ def _plan(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(budget.as_json(), indent=2))
     else:
-        budget.show(Console())
+        budget.show(_console())
+    if refusal is not None:
+        raise refusal
     return OK
 
 

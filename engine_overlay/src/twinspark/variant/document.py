@@ -26,10 +26,11 @@ _HEAD = """\
 
 <!-- Generated from the schema: twinspark variant document --write env/README.md -->
 
-A variant is one env file, whole: nothing is inherited. `env/<variant>.env` is checked before any
-node is touched, and a refusal names the file and the line. `twinspark variant check env/*.env`
-checks without Ansible, `render` shows what a node gets, `diff` compares two variants key by key,
-`plan` prints the KV budget.
+A variant is one env file that inherits from no other: what it does not write takes the default
+shown here, and only MODEL_KIND must be there. `env/<variant>.env` is checked before any node is
+touched, and a refusal names the file and the line. `twinspark variant check env/*.env` checks
+without Ansible, `render` shows what a node gets, `diff` compares two variants key by key, `plan`
+prints the KV budget.
 
 A line is blank, `# comment` from column 0, or `KEY=VALUE`. KEY has capital letters, digits and
 underscores; VALUE is bare (`A-Z a-z 0-9 _ . / : , @ % + = -`) or in single quotes, without single

@@ -48,6 +48,8 @@ def parse(text: str, source: str) -> tuple[Assignment, ...]:
     Raises:
         VariantError: A line is outside the grammar, or a key comes twice; all such lines are named.
     """
+    if whole := _encoding_problem(text):
+        raise VariantError(source, [whole])
     assignments: dict[str, Assignment] = {}
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -103,6 +105,18 @@ def quote(value: str) -> str:
     if problem := _quoted_problem(value):
         raise ValueError(f"{value!r} {problem}")
     return f"'{value}'"
+
+
+def _encoding_problem(text: str) -> Problem | None:
+    """What an editor did to the whole file: said once, not once a line."""
+    found = []
+    if text.startswith("\ufeff"):
+        found.append("a byte order mark at its start")
+    if text.count("\r\n") > 1:
+        found.append("Windows line ends (CRLF)")
+    if not found:
+        return None
+    return Problem(f"has {' and '.join(found)}: save it as UTF-8 without BOM, with LF line ends")
 
 
 def _assignment(line: str, number: int) -> Assignment | Problem:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from twinspark.variant.schema import Variant
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -30,10 +32,14 @@ class VariantError(Exception):
     Attributes:
         source: The file, as the caller named it.
         problems: All that was found, in the file's order.
+        variant: The variant, where its memory alone is refused and its plan can be shown.
     """
 
-    def __init__(self, source: str, problems: Iterable[Problem]) -> None:
+    def __init__(
+        self, source: str, problems: Iterable[Problem], variant: Variant | None = None
+    ) -> None:
         self.source = source
+        self.variant = variant
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         super().__init__("\n".join(self.lines()))
 

@@ -70,7 +70,11 @@ def _validate(assignments: tuple[Assignment, ...], source: str) -> Variant:
         return Variant.model_validate({item.key: item.value for item in assignments})
     except ValidationError as error:
         problems = [problem for detail in error.errors() for problem in _problems(detail, lines)]
-        raise VariantError(source, problems) from error
+        causes = [detail.get("ctx", {}).get("error") for detail in error.errors()]
+        planned = next((one.variant for one in causes if isinstance(one, RuleError)), None)
+        if planned is not None:
+            planned.named(Path(source).stem)
+        raise VariantError(source, problems, planned) from error
 
 
 def _problems(detail: ErrorDetails, lines: dict[str, int]) -> Iterator[Problem]:

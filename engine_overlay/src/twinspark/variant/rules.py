@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from annotated_types import Ge, Le
+
 from twinspark.variant.errors import Problem
 from twinspark.variant.keys import key_of
 from twinspark.variant.planner import BLOCK, budget_left, flash_layout, gib
@@ -11,6 +13,7 @@ from twinspark.variant.planner import BLOCK, budget_left, flash_layout, gib
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from twinspark.variant.planner import Layout
     from twinspark.variant.schema import Variant
 
 DRAFT_BLOCK = 5  # dspark_block_size of the 0731 checkpoint
@@ -22,10 +25,17 @@ DEEPGEMM_ONLY = {
 
 
 class RuleError(ValueError):
-    """The keys do not fit together; pydantic carries it to the loader, which knows the lines."""
+    """The keys do not fit together; pydantic carries it to the loader, which knows the lines.
 
-    def __init__(self, problems: list[Problem]) -> None:
+    Attributes:
+        problems: All that is wrong.
+        variant: The variant, where the memory alone is wrong and its plan can be shown.
+    """
+
+    def __init__(self, problems: list[Problem], variant: Variant) -> None:
         self.problems = problems
+        planned = variant.is_deepseek and problems == list(_pool(variant))
+        self.variant = variant if planned else None
         super().__init__("; ".join(f"{problem.key}: {problem.text}" for problem in problems))
 
 
@@ -149,27 +159,86 @@ def _deepgemm_wanted(variant: Variant) -> Iterator[Problem]:
         )
 
 
+def _bounds(variant: Variant, name: str) -> tuple[int, int]:
+    """What the schema takes for a number, both ends included."""
+    metadata = type(variant).model_fields[name].metadata
+    low = next(item.ge for item in metadata if isinstance(item, Ge))
+    high = next(item.le for item in metadata if isinstance(item, Le))
+    return int(str(low)), int(str(high))
+
+
+def _utilization(pool: int) -> float | None:
+    """Smallest whole per cent that grants the weights and a pool; None where none may."""
+    shares = (percent / 100 for percent in range(50, 93))
+    return next((share for share in shares if budget_left(share, pool) >= 0), None)
+
+
+def _smaller_batch(variant: Variant, layout: Layout) -> int | None:
+    """The largest halving of the step's budget with which the context fits the pool."""
+    per_token = variant.in_flight_tokens // variant.MAX_NUM_BATCHED_TOKENS
+    least = max(
+        _bounds(variant, "MAX_NUM_BATCHED_TOKENS")[0],
+        variant.MAX_NUM_SEQS * (variant.draft_tokens + 1),
+        0 if variant.ENABLE_CHUNKED_PREFILL else variant.MAX_MODEL_LEN,
+    )
+    batch = variant.MAX_NUM_BATCHED_TOKENS // 2
+    while batch >= least:
+        need = layout.bytes_needed(variant.MAX_MODEL_LEN, per_token * batch)
+        if need <= variant.KV_CACHE_MEMORY_BYTES:
+            return batch
+        batch //= 2
+    return None
+
+
+def _ways_into_the_pool(variant: Variant, layout: Layout, need: int) -> Iterator[str]:
+    """Single changes that make a context fit, of those that no other rule refuses."""
+    pool = variant.KV_CACHE_MEMORY_BYTES
+    if batch := _smaller_batch(variant, layout):
+        yield f"write MAX_NUM_BATCHED_TOKENS={batch} (the cheap lever)"
+    if need <= _bounds(variant, "KV_CACHE_MEMORY_BYTES")[1]:
+        if budget_left(variant.GPU_MEMORY_UTILIZATION, need) >= 0:
+            yield f"pin at least {need} bytes"
+        elif share := _utilization(need):
+            yield f"pin {need} bytes with GPU_MEMORY_UTILIZATION={share:.2f}"
+    fits = layout.longest_context(pool, variant.in_flight_tokens, variant.MAX_MODEL_LEN)
+    if fits >= _bounds(variant, "MAX_MODEL_LEN")[0]:
+        yield f"write MAX_MODEL_LEN={fits}"
+
+
 def _pool(variant: Variant) -> Iterator[Problem]:
     layout = flash_layout(draft=variant.SPEC_METHOD == "dspark")
     in_flight, pool = variant.in_flight_tokens, variant.KV_CACHE_MEMORY_BYTES
     need = layout.bytes_needed(variant.MAX_MODEL_LEN, in_flight)
     if need > pool:
-        fits = layout.longest_context(pool, in_flight, variant.MAX_MODEL_LEN)
+        ways = list(_ways_into_the_pool(variant, layout, need))
+        advice = ", or ".join(ways) or "lower MAX_NUM_BATCHED_TOKENS and MAX_MODEL_LEN together"
         yield Problem(
             f"{variant.MAX_MODEL_LEN} tokens need {gib(need)} of KV with {in_flight} tokens in "
-            "flight, and the pool "
-            f"(KV_CACHE_MEMORY_BYTES={pool}) has {gib(pool)}: halve MAX_NUM_BATCHED_TOKENS (the "
-            f"cheap lever), pin at least {need} bytes, "
-            f"or write MAX_MODEL_LEN={fits}. `twinspark variant plan` prints the table",
+            f"flight, and the pool (KV_CACHE_MEMORY_BYTES={pool}) has {gib(pool)}: {advice} "
+            "(`twinspark variant plan` prints the table)",
             "MAX_MODEL_LEN",
         )
     if (left := budget_left(variant.GPU_MEMORY_UTILIZATION, pool)) < 0:
         yield Problem(
             f"{pool} ({gib(pool)}) and the weights are {gib(-left)} more than "
-            f"GPU_MEMORY_UTILIZATION={variant.GPU_MEMORY_UTILIZATION} "
-            "of a Spark grants, and on unified memory that freezes the node: pin less",
+            f"GPU_MEMORY_UTILIZATION={variant.GPU_MEMORY_UTILIZATION} of a Spark grants, and on "
+            f"unified memory that freezes the node: {_into_the_grant(variant, need)}",
             "KV_CACHE_MEMORY_BYTES",
         )
+
+
+def _into_the_grant(variant: Variant, need: int) -> str:
+    """A smaller pool where it still holds the context, else a larger share."""
+    room = budget_left(variant.GPU_MEMORY_UTILIZATION, 0)
+    least = max(need, _bounds(variant, "KV_CACHE_MEMORY_BYTES")[0])
+    if least <= room:
+        return f"pin at most {room} bytes"
+    why = "the weights alone fill it" if room <= 0 else f"the context needs {least} bytes of it"
+    if share := _utilization(variant.KV_CACHE_MEMORY_BYTES):
+        return f"{why}, write GPU_MEMORY_UTILIZATION={share:.2f}"
+    if share := _utilization(least):
+        return f"{why}, write GPU_MEMORY_UTILIZATION={share:.2f} and pin {least} bytes"
+    return f"{why}, lower MAX_NUM_BATCHED_TOKENS or MAX_MODEL_LEN and pin less"
 
 
 def _lab_block(variant: Variant) -> Iterator[Problem]:

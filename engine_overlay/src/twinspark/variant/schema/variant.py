@@ -28,7 +28,7 @@ class Variant(Network, Environment, Kernels, Speculation, Capacity, Serving):
     @model_validator(mode="after")
     def _rules_hold(self) -> Variant:
         if problems := broken_rules(self):
-            raise RuleError(problems)
+            raise RuleError(problems, self)
         return self
 
     @property
