@@ -299,6 +299,11 @@ def test_token_file__is_private_and_read_once(tmp_path: Path) -> None:
         wire.read_token(path)
 
 
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
 def program(tmp_path: Path, name: str, text: str) -> Path:
     path = tmp_path / name
     path.write_text(text)
@@ -309,7 +314,7 @@ def program(tmp_path: Path, name: str, text: str) -> Path:
 def copy(verified: Path, target: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "twinspark.checkpoint", "copy", str(verified), target]
     return subprocess.run(
-        [*command, "--beside-engine", "--port", "0", "--rails", ",".join(RAILS), *words],
+        [*command, "--beside-engine", "--port", free_port(), "--rails", ",".join(RAILS), *words],
         capture_output=True,
         text=True,
         check=False,
@@ -338,6 +343,12 @@ def test_copy__does_not_take_a_dead_ssh_for_a_missing_tool(verified: Path, tmp_p
     assert done.returncode == 2
     assert "ssh to host failed" in done.stderr
     assert "rsync" not in done.stderr
+
+
+def test_copy__by_an_ssh_that_is_not_there_is_one_line(verified: Path) -> None:
+    done = copy(verified, "host:/nowhere", "--ssh", "/nope/ssh")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "twinspark checkpoint: /nope/ssh: No such file or directory\n"
 
 
 def test_copy__falls_back_to_rsync_and_sha256sum_where_the_tool_is_not(
@@ -372,7 +383,7 @@ def test_serve_and_pull__work_as_programs(verified: Path, tmp_path: Path) -> Non
     where = ["127.0.0.1", "--port"]
     ends = ["--beside-engine", "--token-file"]
     serving = subprocess.Popen(
-        [*tool, "serve", verified, "--listen", *where, "0", *ends, tmp_path / "a"],
+        [*tool, "serve", verified, "--listen", *where, free_port(), *ends, tmp_path / "a"],
         stdout=subprocess.PIPE,
         text=True,
     )

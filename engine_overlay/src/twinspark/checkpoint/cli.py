@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one = actions.add_parser("inspect", help="say what a checkpoint is, and on which evidence")
     one.add_argument("directory", type=Path)
     one.add_argument(
-        "--expect", metavar="KIND", help="exit 1 unless it is this: 0731, preview, ..."
+        "--expect",
+        choices=identity.KINDS,
+        metavar="KIND",
+        help=f"exit 1 unless it is this: {', '.join(identity.KINDS)}",
     )
     one.add_argument("--json", action="store_true", help="print one JSON object")
     one = actions.add_parser("manifest", help="hash every file and write manifest.json")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import sender, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, require_directory
+from twinspark.checkpoint.options import one_or_more, port, program
 
 if TYPE_CHECKING:
     import argparse
@@ -31,11 +32,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rails", default="", metavar="ADDR,ADDR", help="this node's addresses on the rails"
     )
-    parser.add_argument("--port", type=int, default=wire.DEFAULT_PORT)
-    parser.add_argument("--streams", type=int, default=4, help="a rail (default: 4)")
-    parser.add_argument("--ssh", default="ssh -o BatchMode=yes", help="how to reach the other node")
+    parser.add_argument("--port", type=port, metavar="N", default=wire.DEFAULT_PORT)
     parser.add_argument(
-        "--remote-command", default="twinspark checkpoint", help="this program over there"
+        "--streams", type=one_or_more, metavar="N", default=4, help="a rail (default: 4)"
+    )
+    parser.add_argument(
+        "--ssh",
+        type=program,
+        metavar="COMMAND",
+        default="ssh -o BatchMode=yes",
+        help="how to reach the other node",
+    )
+    parser.add_argument(
+        "--remote-command",
+        type=program,
+        metavar="COMMAND",
+        default="twinspark checkpoint",
+        help="this program over there",
     )
     parser.add_argument("--via", choices=("auto", "streams", "rsync"), default="auto")
     parser.add_argument(

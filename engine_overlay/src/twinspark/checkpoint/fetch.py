@@ -23,7 +23,7 @@ from twinspark.checkpoint.manifest import (
     require_directory,
     scan,
 )
-from twinspark.checkpoint.options import add_work_options, options_of
+from twinspark.checkpoint.options import add_work_options, one_or_more, options_of
 from twinspark.checkpoint.place import hub_cache_view, put_manifest, refuse_strays
 from twinspark.checkpoint.progress import meter
 from twinspark.checkpoint.space import check_space
@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hub-cache", type=Path, metavar="DIR", help="also make it resolve by name, offline"
     )
-    parser.add_argument("--connections", type=int, default=8, help="files at once from the Hub")
+    parser.add_argument(
+        "--connections", type=one_or_more, metavar="N", default=8, help="files at once from the Hub"
+    )
     parser.add_argument(
         "--xet",
         action="store_true",

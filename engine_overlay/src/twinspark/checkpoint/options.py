@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+import shlex
 
 from twinspark.checkpoint import verify
 
-if TYPE_CHECKING:
-    import argparse
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+
+
+def one_or_more(text: str) -> int:
+    """An argument that counts something.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no whole number, or below 1.
+    """
+    number = _whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
+
+
+def port(text: str) -> int:
+    """An argument that is a TCP port.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    number = _whole(text)
+    if not 1 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{number} is no port: 1 to 65535")
+    return number
+
+
+def program(text: str) -> str:
+    """An argument that is a command line with its words quoted as a shell wants them.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty, or a quote is open.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    if not words:
+        raise argparse.ArgumentTypeError("names no program")
+    return text
 
 
 def add_work_options(parser: argparse.ArgumentParser) -> None:
     """Options of every action that reads all bytes."""
     parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="threads (default: two a core)"
+        "--workers", type=one_or_more, default=0, metavar="N", help="threads (default: two a core)"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

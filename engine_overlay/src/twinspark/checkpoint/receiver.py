@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import hashing, parts, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, FileEntry, Manifest, parse, read, scan
-from twinspark.checkpoint.options import add_work_options, options_of
+from twinspark.checkpoint.options import add_work_options, one_or_more, options_of, port
 from twinspark.checkpoint.place import refuse_strays
 from twinspark.checkpoint.progress import meter
 from twinspark.checkpoint.space import check_space
@@ -232,7 +232,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="addresses", required=True, metavar="ADDR,ADDR", help="one address a rail"
     )
-    parser.add_argument("--port", type=int, default=wire.DEFAULT_PORT)
+    parser.add_argument("--port", type=port, metavar="N", default=wire.DEFAULT_PORT)
     parser.add_argument(
         "--token-file",
         type=Path,
@@ -240,7 +240,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="read and removed; - is standard input",
     )
-    parser.add_argument("--streams", type=int, default=4, help="a rail (default: 4)")
+    parser.add_argument(
+        "--streams", type=one_or_more, metavar="N", default=4, help="a rail (default: 4)"
+    )
     parser.add_argument(
         "--stall", type=float, default=10.0, metavar="S", help="silence that breaks a stream"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import hashing, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, Manifest, read, require_directory
+from twinspark.checkpoint.options import port
 from twinspark.checkpoint.strict import Reader, read_small
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `serve`."""
     parser.add_argument("directory", type=Path)
     parser.add_argument("--listen", required=True, metavar="ADDR,ADDR", help="one address a rail")
-    parser.add_argument("--port", type=int, default=wire.DEFAULT_PORT)
+    parser.add_argument("--port", type=port, metavar="N", default=wire.DEFAULT_PORT)
     parser.add_argument(
         "--token-file",
         type=Path,
