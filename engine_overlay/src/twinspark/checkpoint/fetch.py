@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
     os.umask(0o022)
     options = options_of(args)
     if args.from_directory is not None:
-        require_directory(args.from_directory)
-        refuse_nested(args.from_directory, args.directory)
+        refuse_places(args.from_directory, args.directory)
     verify.refuse_beside_engine(options, "fetching")
     args.directory.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
@@ -113,12 +112,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def refuse_nested(source: Path, target: Path) -> None:
-    """Raise when one directory is below the other: a copy would become part of its own source.
+def refuse_places(source: Path, target: Path) -> None:
+    """Raise unless there is a source, and no copy that would become part of its own source.
 
     Raises:
-        CannotRunError: it is.
+        CannotRunError: the source is no directory, or one of the two lies within the other.
     """
+    require_directory(source)
     one, other = source.resolve(), target.resolve()
     if one in other.parents or other in one.parents:
         raise CannotRunError(f"{source} and {target}: one lies within the other, take another one")

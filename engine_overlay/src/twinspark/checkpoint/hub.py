@@ -75,8 +75,6 @@ def fetch(args: argparse.Namespace, options: verify.Options) -> int:
     commit = client.resolve(args.revision)
     files = client.files(commit)
     hold_against_known(args.repository, files)
-    if not any(remote.path.endswith(".safetensors") for remote in files):
-        raise CheckpointError(identity.NO_WEIGHTS.format(f"{args.repository} at {commit}"))
     target: Path = args.directory
     refuse_strays(target, {remote.path for remote in files})
     there = scan(target)
@@ -99,19 +97,20 @@ def fetch(args: argparse.Namespace, options: verify.Options) -> int:
                 sorted(wanted, key=lambda remote: -remote.size),
                 args.connections,
             )
-    if wrong := verify.content_problems(target, scan(target)):
-        raise CheckpointError("; ".join(wrong))
+    _refuse_content(target)
     entries = [FileEntry(r.path, r.size, r.sha256 or _sha256(target / r.path, r)) for r in files]
     put_manifest(target, of(entries, origin="hub", source=source_name(args.repository, commit)))
     return total
 
 
 def hold_against_known(repository: str, files: list[Remote]) -> None:
-    """Before a byte is loaded: 0731's shards must have the digests that are known.
+    """Before a byte is loaded: there are weights, and 0731's shards have the known digests.
 
     Raises:
-        CheckpointError: one has not.
+        CheckpointError: there are none, or one has not.
     """
+    if not any(remote.path.endswith(".safetensors") for remote in files):
+        raise CheckpointError(identity.NO_WEIGHTS.format(repository))
     if repository != known.REPOSITORY:
         return
     listed = {remote.path: remote for remote in files}
@@ -122,6 +121,13 @@ def hold_against_known(repository: str, files: list[Remote]) -> None:
                 f"{repository} does not hold 0731's {entry.path} at this commit: "
                 f"use {' or '.join(commit[:8] for commit in known.REVISIONS)}"
             )
+
+
+def _refuse_content(target: Path) -> None:
+    """What the Hub lists can be no checkpoint all the same: no manifest then, and no stamp."""
+    if wrong := verify.content_problems(target, scan(target)):
+        verify.forget(target)
+        raise CheckpointError("; ".join(wrong))
 
 
 def part_size(part: Path, remote: Remote) -> int:
