@@ -19,6 +19,7 @@ from typing import Any
 from twinspark.guards import recall
 
 WORDS = {word: token for token, word in enumerate(recall.vocabulary())}
+PAGE = "<!DOCTYPE html><title>router</title>"
 draw = random.SystemRandom()
 SHARP, RIVAL = recall.ANSWER_LOGPROB, recall.ANSWER_LOGPROB - recall.MARGIN_NATS
 
@@ -30,6 +31,7 @@ class Faults:
     hang_s: float = 0.0  # before every completion
     hang_first_s: float = 0.0  # before the next one only
     status: int = 200  # of completions; /health stays 200
+    html: bool = False  # a page with status 200 in place of every answer
     served: str = "recall"
     max_model_len: int = 32768
     version: str = "0.27.1+cpu"
@@ -232,6 +234,8 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
                 "/version": {"version": faults.version},
                 "/metrics": server.metrics(),
             }
+            if faults.html:
+                routes = dict.fromkeys(routes, PAGE)
             self.reply(routes.get(self.path, {}), 200 if self.path in routes else 404)
 
         def do_POST(self) -> None:
@@ -241,6 +245,8 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
             server.faults.hang_first_s = 0.0
             if server.faults.status != 200:
                 self.reply({"error": {"message": "EngineDeadError"}}, server.faults.status)
+            elif server.faults.html:
+                self.reply(PAGE)
             elif self.path == "/tokenize":
                 self.reply({"tokens": tokens_of(body["prompt"])})
             elif self.path == "/v1/chat/completions":

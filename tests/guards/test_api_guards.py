@@ -10,7 +10,7 @@ import pytest
 
 from guards.conftest import kinds
 from twinspark.guards import recall
-from twinspark.guards.client import Plan
+from twinspark.guards.client import Client, ForeignError, Plan
 from twinspark.guards.exam import CHARACTERS_A_TOKEN, ContentExam, Exam, Question, RecallExam
 from twinspark.guards.model import Check
 from twinspark.guards.wire import Completion
@@ -49,6 +49,25 @@ def test_api_guard__says_refused_when_health_lies(run: Run, server: FakeServer, 
     (check,) = run(name)
     assert check.kind == "refused"
     assert "500" in check.detail
+
+
+@pytest.mark.parametrize("name", ["health", "determinism", "recall", "margin"])
+def test_api_guard__calls_a_page_in_place_of_an_answer_wrong(
+    run: Run, server: FakeServer, name: str
+) -> None:
+    server.faults.html = True
+    (check,) = run(name)
+    assert check.kind == "wrong"
+    assert "not what the API promises" in check.detail
+    assert "Reply" not in check.detail
+    assert "_Models" not in check.detail
+
+
+def test_tokenize__that_answers_a_page_is_wrong(server: FakeServer) -> None:
+    server.faults.html = True
+    with Client(server.url, "recall", Plan(1)) as client, pytest.raises(ForeignError) as caught:
+        client.tokenize("a")
+    assert str(caught.value).startswith("/tokenize: not JSON: <!DOCTYPE")
 
 
 @pytest.mark.parametrize("name", FIRST_SET[1:])

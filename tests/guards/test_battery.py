@@ -130,6 +130,15 @@ def test_battery__is_not_resumed_on_other_versions(
     assert command("resume") == 2
 
 
+def test_battery__lists_its_guards_without_being_told_what(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("--list") == 0
+    assert "neighbours" in capsys.readouterr().out
+    assert command() == 2
+    assert "say what: quick, full" in capsys.readouterr().err
+
+
 def test_battery__says_when_none_has_run(command: Command) -> None:
     assert command("status") == 2
     assert command("stop") == 2

@@ -217,6 +217,24 @@ def test_check_writable__leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_check_writable__takes_its_folders_away_again(tmp_path: Path) -> None:
+    report.check_writable(tmp_path / "new" / "deep" / "out.json", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command__that_cannot_merge_makes_no_folder_and_names_the_file_once(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, page = tmp_path / "bad.json", tmp_path / "new" / "x.html"
+    assert command("--merge", str(bad), "--html", str(page)) == 2
+    bad.write_text("{")
+    assert command("--merge", str(bad), "--html", str(page)) == 2
+    assert not page.parent.exists()
+    said = capsys.readouterr().err
+    assert "not a report of this version: Invalid JSON" in said
+    assert ": :" not in said
+
+
 def test_command__exits_one_for_a_fault(command: Callable[..., int], server: FakeServer) -> None:
     server.faults.soften = 0.5
     assert command("--only", "margin") == 1

@@ -37,7 +37,9 @@ SETTLE_S: Final = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `twinspark battery`."""
     words = ["quick", "full", "status", "resume", "stop", "history", "log"]
-    parser.add_argument("what", choices=words, help="a battery to start, or what to do with it")
+    parser.add_argument(
+        "what", nargs="?", choices=words, help="a battery to start, or what to do with it"
+    )
     parser.add_argument("--foreground", action="store_true", help="run here, not detached")
     parser.add_argument("--wait", action="store_true", help="detached, but wait for its end")
     parser.add_argument(
@@ -55,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start, resume or ask; 0 pass, 1 fail, 2 could not run."""
     console = Console(width=None if sys.stdout.isatty() else 160)
+    if args.list:
+        console.print(cli.guard_table())
+        return 0
+    if args.what is None:
+        cli.complain("twinspark battery: say what: quick, full, status, resume, stop, history, log")
+        return 2
     folder = Folder(args.state / "battery")
     try:
         if args.what in {"quick", "full", "resume"}:
@@ -81,9 +89,6 @@ def _ask(args: argparse.Namespace, folder: Folder, console: Console) -> int:
 
 def _start(args: argparse.Namespace, folder: Folder, console: Console) -> int:
     """Run it here when asked to or when this is the detached process; otherwise detach."""
-    if args.list:
-        console.print(cli.guard_table())
-        return 0
     if args.dry_run and args.what != "resume":
         return cli.run_here(args, args.what, console)
     report.check_writable(args.json, args.html)

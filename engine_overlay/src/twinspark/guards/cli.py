@@ -58,10 +58,11 @@ def run(args: argparse.Namespace) -> int:
         console.print(guard_table())
         return 0
     try:
+        given = [report.read(path) for path in args.merge or ()]
         if not args.dry_run:
             report.check_writable(args.json, args.html)
-        if args.merge:
-            found = report.merge([report.read(path) for path in args.merge])
+        if given:
+            found = report.merge(given)
             return finish(found, args.json, args.html, console)
         return run_here(args, "guard", console)
     except (SettingsError, report.ReportError, ValueError) as error:

@@ -41,9 +41,15 @@ class SlowError(GuardError):
 
 
 class RefusedError(GuardError):
-    """An HTTP status other than 2xx, or a body that is not what the API promises."""
+    """An HTTP status other than 2xx."""
 
     kind: Kind = "refused"
+
+
+class ForeignError(RefusedError):
+    """An HTTP status of 2xx with a body that is not what the API promises."""
+
+    kind: Kind = "wrong"
 
 
 class BudgetError(GuardError):
@@ -166,9 +172,13 @@ class Client:
         """The server's own token ids of a text, special tokens included."""
         self._book(0, 0)
         reply = self._send("POST", "/tokenize", {"model": self.model, "prompt": text})
-        ids = reply.json().get("tokens")
+        try:
+            body = reply.json()
+        except ValueError as error:
+            raise ForeignError(f"/tokenize: not JSON: {reply.text[:120]}") from error
+        ids = body.get("tokens") if isinstance(body, dict) else None
         if not isinstance(ids, list) or not ids:
-            raise RefusedError("/tokenize: no list of tokens in the answer")
+            raise ForeignError("/tokenize: no list of tokens in the answer")
         return [int(token) for token in ids]
 
     def complete(
@@ -195,7 +205,7 @@ class Client:
         reply = _read(CompletionReply, self._send("POST", "/v1/completions", body))
         found = reply.completions(time.monotonic() - started)
         if len(found) != len(prompts):
-            raise RefusedError(f"/v1/completions: {len(found)} answers to {len(prompts)} prompts")
+            raise ForeignError(f"/v1/completions: {len(found)} answers to {len(prompts)} prompts")
         return found
 
     def chat(
@@ -251,7 +261,7 @@ def _read(model: type[Model], reply: httpx.Response) -> Model:
     try:
         return parse(model, reply.text)
     except ValueError as error:
-        raise RefusedError(f"{reply.url.path}: {error}") from error
+        raise ForeignError(f"{reply.url.path}: {error}") from error
 
 
 def parse_metrics(exposition: str) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +62,7 @@ def check_writable(*paths: Path | None) -> None:
         if path is None:
             continue
         part = path.with_name(f".{path.name}.{os.getpid()}")
+        made = [folder for folder in path.parents if not folder.exists()]
         try:
             if path.is_dir():
                 raise ReportError(f"{path}: a folder: name a file in it: nothing was run")
@@ -71,6 +73,10 @@ def check_writable(*paths: Path | None) -> None:
             raise ReportError(f"{path}: not below a folder: nothing was run") from error
         except OSError as error:
             raise ReportError(f"{path}: {error.strerror}: nothing was run") from error
+        finally:
+            for folder in made:
+                with contextlib.suppress(OSError):  # not made after all, or in use by now
+                    folder.rmdir()
 
 
 def read(path: Path) -> Report:
@@ -88,9 +94,8 @@ def read(path: Path) -> Report:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ReportError(
-            f"{path}: not a report of this version: {where}: {first['msg']}"
-        ) from error
+        parts = (str(path), "not a report of this version", where, first["msg"])
+        raise ReportError(": ".join(part for part in parts if part)) from error
 
 
 def merge(reports: list[Report]) -> Report:

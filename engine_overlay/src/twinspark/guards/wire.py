@@ -193,4 +193,6 @@ def parse(model: type[Model], body: str) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise ValueError(f"{model.__name__}: {error.errors()[0]['msg']}: {body[:120]}") from error
+        raise ValueError(
+            f"not what the API promises: {error.errors()[0]['msg']}: {body[:120]}"
+        ) from error
