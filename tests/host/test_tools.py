@@ -176,5 +176,5 @@ def test_symptoms__every_row_is_looked_for_by_somebody():
 def test_symptoms__every_guard_that_a_row_names_exists():
     said = " ".join(row.elsewhere for row in SYMPTOMS.values())
     named = {name for pair in re.findall(r"\bguards? (\w+)(?: and (\w+))?", said) for name in pair}
-    assert {"first_token", "trigger"} <= named
+    assert {"first_token", "recall"} <= named
     assert named - {guard.name for guard in GUARDS} - {""} == set()

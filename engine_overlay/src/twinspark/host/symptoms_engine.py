@@ -44,7 +44,7 @@ ENGINE_ROWS: dict[int, Symptom] = {
         "a missing prefill guard; C128A stride",
         "the overlay's patches 12 and 13",
         "vllm 51318, 52448; the first seed",
-        "guards neighbours and trigger",
+        "guards neighbours and recall",
     ),
     27: Symptom(
         "reasoning loops to the token limit at ten users and more",
