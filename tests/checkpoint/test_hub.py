@@ -14,9 +14,9 @@ import pytest
 
 from checkpoint.builders import flip
 from checkpoint.fake_hub import REPOSITORY, FakeHub
-from twinspark.checkpoint import known, stamp
+from twinspark.checkpoint import identity, known, stamp
 from twinspark.checkpoint.__main__ import main
-from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, read
+from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, STAMP_NAME, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,6 +200,18 @@ def test_index_that_does_not_fit__leaves_no_manifest(
     assert done.returncode == 1
     assert f"names {SHARD}, which is missing" in done.stderr
     assert not (tmp_path / "target" / MANIFEST_NAME).exists()
+
+
+def test_index_that_does_not_fit__costs_the_stamp_of_an_earlier_version(
+    hub: FakeHub, tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del hub.files[SHARD]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(identity, "weight_problems", lambda *_: [])
+        assert fetch(tmp_path / "target").returncode == 0
+    assert stamp.check(tmp_path / "target")
+    assert fetch(tmp_path / "target").returncode == 1
+    assert not (tmp_path / "target" / STAMP_NAME).exists()
 
 
 def test_hub_cache__resolves_by_name_offline(tmp_path: Path, fetch: Fetch) -> None:
