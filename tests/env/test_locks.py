@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from datetime import datetime
 from pathlib import Path
@@ -92,3 +93,15 @@ def test_check__sees_one_changed_hash_and_a_fetched_wheel(tmp_path):
     assert locks.fetched(cache, [here])["wheels"] == ["a-1"]
     (here / "a-1-py3-none-any.whl").touch()
     assert locks.fetched(cache, [here])["wheels"] == []
+
+
+@pytest.mark.parametrize("word", ["--help", "--nonsense"])
+def test_renew__says_how_it_is_used_from_any_folder(tmp_path, word):
+    (tmp_path / "env").symlink_to(FOLDER.parent)
+    asked = subprocess.run(
+        ["env/locks/renew", word], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == (0 if word == "--help" else 2)
+    said = asked.stdout if word == "--help" else asked.stderr
+    assert "env/locks/renew --check" in said
+    assert "No such file" not in asked.stderr
