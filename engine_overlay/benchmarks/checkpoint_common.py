@@ -30,6 +30,8 @@ def make_files(root: Path, *, files: int, size: int) -> int:
                 block[:8] = counter.to_bytes(8, "big")
                 left -= stream.write(block[: min(left, BLOCK)])
             os.fsync(stream.fileno())
+    # a set without weights is refused: one empty shard, ten bytes
+    (root / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return files * size
 
 
