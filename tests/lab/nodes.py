@@ -61,9 +61,9 @@ class Node:
     lab: Lab
     name: str
 
-    def run(self, *words: str, check: bool = True, stdin: str = "") -> Result:
+    def run(self, *words: str, check: bool = True, stdin: str = "", limit_s: float = 600) -> Result:
         """Run a program on the node as root, without ssh."""
-        return self.lab("exec", self.name, *words, check=check, stdin=stdin)
+        return self.lab("exec", self.name, *words, check=check, stdin=stdin, limit_s=limit_s)
 
     def text(self, *words: str) -> str:
         """What a program that succeeds prints, without the last line's end."""

@@ -87,6 +87,10 @@ def test_ssh__goes_in_as_the_user_with_sudo(pair):
     assert pair("ssh", "spark2", "sudo", "id", "-un").stdout.strip() == "root"
 
 
+def test_exec__does_not_stay_stopped_with_what_a_shutdown_stops(spark1: Node) -> None:
+    assert spark1.run("sh", "-c", "kill -STOP $$; echo woken", limit_s=60).stdout == "woken\n"
+
+
 def test_reboot__keeps_the_disk_and_forgets_the_network_state(pair):
     spark2 = pair.node("spark2")
     before = spark2.run(*BOOT_ID).stdout
