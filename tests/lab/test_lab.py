@@ -87,7 +87,8 @@ def test_ssh__goes_in_as_the_user_with_sudo(pair):
     assert pair("ssh", "spark2", "sudo", "id", "-un").stdout.strip() == "root"
 
 
-def test_exec__does_not_stay_stopped_with_what_a_shutdown_stops(spark1: Node) -> None:
+def test_exec__does_not_stay_stopped_with_what_a_shutdown_stops(pair):
+    spark1 = pair.node("spark1")
     assert spark1.run("sh", "-c", "kill -STOP $$; echo woken", limit_s=60).stdout == "woken\n"
 
 
