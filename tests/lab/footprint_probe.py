@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -20,8 +21,10 @@ VOLATILE = {
     "/var/cache/debconf", "/var/lib/sudo", "/root/.ansible", "/home/deploy/.ansible",
     "/srv/wheelhouse", "/srv/lab-model", "/opt/twinspark-fakes", "/etc/ld.so.cache",
     "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock",
-    "/etc/resolv.conf",
+    "/etc/resolv.conf", "/home/deploy/.sudo_as_admin_successful",
 }  # fmt: skip
+# whoever looks at the node over ssh
+LOGIN = re.compile(r"session-.*\.scope|user@\d+\.service|user-runtime-dir@\d+\.service")
 
 
 def told(path: str) -> list[object]:
@@ -54,14 +57,17 @@ def packaged() -> list[str]:
     for path in Path("/var/lib/dpkg/info").iterdir():
         if path.suffix in {".list", ".conffiles"}:
             owned.update(path.read_text(encoding="utf-8").splitlines())
-    return sorted(owned)
+    # /bin and its like are links into /usr, and some packages still name the old place
+    old = ("/bin/", "/sbin/", "/lib/", "/lib64/")
+    return sorted(owned | {f"/usr{path}" for path in owned if path.startswith(old)})
 
 
 def table(*words: str, value: int = 1) -> dict[str, str]:
     """The first column of a program's output -> another."""
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     rows = [line.split() for line in done.stdout.splitlines()]
-    return {row[0]: row[value] for row in rows if len(row) > value}
+    kept = [row for row in rows if len(row) > value and not LOGIN.match(row[0])]
+    return {row[0]: row[value] for row in kept}
 
 
 def named(path: str) -> dict[str, str]:
