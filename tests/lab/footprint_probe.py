@@ -18,7 +18,8 @@ from pathlib import Path
 VOLATILE = {
     "/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/apt",
     "/var/cache/apt", "/var/lib/systemd", "/var/lib/dpkg", "/var/cache/ldconfig",
-    "/var/cache/debconf", "/var/lib/sudo", "/root/.ansible", "/root/.ansible_async", "/home/deploy/.ansible",
+    "/var/cache/debconf", "/var/lib/sudo", "/root/.ansible", "/root/.ansible_async",
+    "/home/deploy/.ansible",
     "/srv/wheelhouse", "/srv/lab-model", "/opt/twinspark-fakes", "/etc/ld.so.cache",
     "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock",
     "/etc/resolv.conf", "/home/deploy/.sudo_as_admin_successful",
