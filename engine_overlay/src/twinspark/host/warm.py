@@ -1,7 +1,8 @@
 """Compile in the deploy what would else be compiled inside a request that somebody waits for.
 
 FlashInfer 0.6.16 has no prebuilt kernels for SM120: its sparse MLA is built by nvcc at first use,
-minutes on GB10. The engine's own warm-up (Triton, graphs) runs at its start, before it is ready.
+minutes on GB10. The engine's own warm-up (Triton, graphs) runs at its start; a Triton kernel
+that it does not reach is still compiled by the first request that needs it.
 Runs in the release's Python, with the engine's rendered environment, as the engine's user.
 """
 
