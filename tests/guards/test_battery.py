@@ -76,6 +76,27 @@ def test_battery__runs_in_a_session_of_its_own_and_alone(
     assert [line.battery for line in state.lines(folder.path.parent)] == ["quick"]
 
 
+def test_battery__is_known_of_as_soon_as_it_has_started(
+    command: Command, server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.faults.hang_s = 1.5
+    for only in ("first_token", "recall"):  # the second time, the first's progress lies there
+        capsys.readouterr()
+        assert command("quick", "--only", only) == 0
+        assert command("status") == 0
+        assert f"0 of 1 guards, now {only}" in capsys.readouterr().out
+        assert command("stop") == 0
+
+
+def test_battery__that_dies_at_once_is_no_pass(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("quick", "--only", "health", "--wait") == 0
+    monkeypatch.setattr(battery, "_START", "raise SystemExit(3)")
+    assert command("quick", "--only", "health", "--wait") == 2
+    assert command("status") == 2
+
+
 def test_battery__fails_with_the_status_of_its_guards(
     command: Command, folder: Folder, server: FakeServer
 ) -> None:

@@ -100,19 +100,14 @@ def _start(args: argparse.Namespace, folder: Folder, console: Console) -> int:
         console.print(f"{error}; nothing was started", markup=False)
         return 0
     try:
-        if args.lock_fd is not None:
-            return _run(args, folder, console)
-        if args.foreground:
+        if args.lock_fd is None:
+            # here, in sight: what can fail does so now, and `status` knows of it from the start
             folder.claim(held, os.getpid())
+            folder.write(_begin(args, folder))
+        if args.foreground or args.lock_fd is not None:
             return _run(args, folder, console)
-        # fail here, in sight, for what can be known before
-        context = cli.make_context(args, "quick" if args.what == "resume" else args.what)
-        before = folder.read()
-        if args.what == "resume":
-            _resumable(before, context)
-        else:
+        if args.what != "resume":
             folder.log.unlink(missing_ok=True)
-            chosen(args.what, cli.names(args.only), cli.names(args.skip))
         pid = detach(folder, _arguments(args), held)
     finally:
         os.close(held)
@@ -150,14 +145,11 @@ def _resumable(before: Progress | None, context: Context) -> Progress:
     return before
 
 
-def _begin(args: argparse.Namespace, folder: Folder) -> tuple[Context, Progress]:
+def _begin(args: argparse.Namespace, folder: Folder) -> Progress:
     """The progress to go on from: an interrupted battery's, or a new one."""
     if args.what == "resume":
-        quick = cli.make_context(args, "quick")
-        before = _resumable(folder.read(), quick)
-        progress = replace(before, resumes=before.resumes + 1)
-        context = cli.make_context(args, progress.battery)
-        return replace(context, seed=progress.present_seed), progress
+        before = _resumable(folder.read(), cli.make_context(args, "quick"))
+        return replace(before, resumes=before.resumes + 1)
     battery: Literal["quick", "full"] = args.what
     context = cli.make_context(args, battery)
     guards = [
@@ -165,7 +157,7 @@ def _begin(args: argparse.Namespace, folder: Folder) -> tuple[Context, Progress]
         for guard in chosen(battery, cli.names(args.only), cli.names(args.skip))
         if runner.wanted_here(guard, context, args.where)
     ]
-    return context, Progress(
+    return Progress(
         battery, time.time(), context.seed, context.system.fingerprint(), guards,
         arguments=_arguments(args),
     )  # fmt: skip
@@ -181,9 +173,12 @@ def _settle(context: Context, seconds: float) -> None:
 
 
 def _run(args: argparse.Namespace, folder: Folder, console: Console) -> int:
-    context, progress = _begin(args, folder)
+    """Run the guards that the progress in `folder` leaves to do."""
+    progress = folder.read()
+    if progress is None:
+        raise BatteryError(f"{folder.progress} is gone: start the battery anew")
+    context = replace(cli.make_context(args, progress.battery), seed=progress.present_seed)
     _settle(context, args.settle)
-    folder.write(progress)
     for guard in GUARDS:
         if guard.name not in progress.guards or guard.name in progress.done:
             continue
