@@ -1,8 +1,8 @@
 """Compile in the deploy what would else be compiled inside a request that somebody waits for.
 
 FlashInfer 0.6.16 has no prebuilt kernels for SM120: its sparse MLA is built by nvcc at first use,
-minutes on GB10. The engine's own warm-up (Triton, graphs) runs at its start; a Triton kernel
-that it does not reach is still compiled by the first request that needs it.
+minutes on GB10. Triton kernels are compiled by the engine's warm-up at its start, the overlay's own
+by `twinspark.patches.graphs.first_use`; into the same cache, so once a release.
 Runs in the release's Python, with the engine's rendered environment, as the engine's user.
 """
 

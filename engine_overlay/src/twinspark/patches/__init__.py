@@ -28,6 +28,7 @@ MODULES = (
     "metadata.decode_boundary",
     "graphs.c128a_stride",
     "graphs.nan_argmax",
+    "graphs.first_use",
     "executor.first_failure",
     "executor.exit_status",
     "executor.pair_liveness",

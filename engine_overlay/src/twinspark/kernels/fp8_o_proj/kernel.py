@@ -6,9 +6,11 @@ import triton
 import triton.language as tl
 
 SCALE_BLOCK = 128  # elements of depth, and rows of the weight, that share one scale
+# what differs from step to step makes no kernel of its own: see twinspark.kernels.warmup
+VARYING = ("tokens", "xs_stride_g", "xs_stride_k")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def fp8_o_proj_kernel(
     x_src,  # TMA: descriptor over [G*T, K], box [BM, K step]; else pointer to [T, G, K] e4m3
     w_src,  # TMA: descriptor over [G*R, K], box [BN, K step]; else pointer to [G, R, K] e4m3
@@ -65,7 +67,7 @@ def fp8_o_proj_kernel(
     tl.store(out, acc.to(tl.bfloat16), mask=t_ok[:, None] & r_ok[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def fp8_o_proj_few_kernel(
     x_ptr,  # [T, G, K] e4m3
     w_ptr,  # [G, R, K] e4m3

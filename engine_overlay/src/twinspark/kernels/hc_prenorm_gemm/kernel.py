@@ -9,7 +9,8 @@ MIXES = 24  # rows of fn: 2*4 + 4*4 for four residual streams
 MIXES_PADDED = 32
 
 
-@triton.jit
+# what differs from step to step makes no kernel of its own: see twinspark.kernels.warmup
+@triton.jit(do_not_specialize=("rows", "out_stride_split", "square_stride"))
 def hc_prenorm_gemm_kernel(
     x_ptr,  # TMA: descriptor over [M, K], box [BM, BK]; else pointer to bf16
     fn_ptr,  # TMA: descriptor over [MIXES, K], box [BN, BK]; else pointer to f32

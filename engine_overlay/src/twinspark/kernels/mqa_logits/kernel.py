@@ -9,7 +9,8 @@ HEADS = 64
 HEAD_DIM = 128
 
 
-@triton.jit
+# what differs from step to step makes no kernel of its own: see twinspark.kernels.warmup
+@triton.jit(do_not_specialize=("rows", "keys"), do_not_specialize_on_alignment=("ks_ptr", "ke_ptr"))
 def mqa_logits_kernel(
     q_src,  # TMA: descriptor over [M*H, D], box [BM*H, D]; else pointer to [M, H, D] e4m3
     k_src,  # TMA: descriptor over [N, D], box [BN, D]; else pointer to [N, D] e4m3

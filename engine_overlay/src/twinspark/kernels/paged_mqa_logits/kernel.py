@@ -74,7 +74,11 @@ def _rows(
         tl.store(out_row[None, :] + at[:, None], logits, mask=at[:, None] < lens[None, :])
 
 
-@triton.jit
+# what differs from step to step makes no kernel of its own: see twinspark.kernels.warmup
+@triton.jit(
+    do_not_specialize=("rows", "table_stride"),
+    do_not_specialize_on_alignment=("lens_ptr", "table_ptr"),
+)
 def paged_mqa_logits_kernel(
     q_ptr,  # [R, H, D] e4m3, R = batch * next_n rows
     pages_src,  # TMA: descriptor over [blocks, PAGE, D] e4m3, box [1, PAGE, D]; else unused
