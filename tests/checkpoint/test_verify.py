@@ -224,6 +224,18 @@ def test_processes__are_read_from_proc(tmp_path: Path) -> None:
     assert live.processes(tmp_path) == ["17: /usr/bin/python3 /x/vllm serve m"]
 
 
+def test_live__says_that_systemd_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "systemctl"
+    program.write_text("#!/bin/sh\nexec sleep 5\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(live, "PATIENCE_S", 0.2)
+    with pytest.raises(CannotRunError, match=r"does not say within 0\.2 s whether an engine runs"):
+        live.units()
+
+
 def test_interrupted_run__hashes_only_the_rest(
     verified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

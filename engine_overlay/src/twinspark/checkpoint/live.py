@@ -9,29 +9,32 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from twinspark.checkpoint.errors import CannotRunError
+
 UNIT_PATTERN = "vllm-*.service"
 BUSY_STATES = ("activating", "active", "deactivating", "reloading")
+PATIENCE_S = 20
 
 
 def units() -> list[str]:
-    """Names of vLLM's systemd units that are up or on their way; none without systemd."""
+    """Names of vLLM's systemd units that are up or on their way; none without systemd.
+
+    Raises:
+        CannotRunError: systemd does not answer.
+    """
     if shutil.which("systemctl") is None:
         return []
-    listing = subprocess.run(
-        [
-            "systemctl",
-            "list-units",
-            f"--state={','.join(BUSY_STATES)}",
-            "--no-legend",
-            "--plain",
-            "--no-pager",
-            UNIT_PATTERN,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-    )
+    states = f"--state={','.join(BUSY_STATES)}"
+    words = ["systemctl", "list-units", states, "--no-legend", "--plain", "--no-pager"]
+    try:
+        listing = subprocess.run(
+            [*words, UNIT_PATTERN], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotRunError(
+            f"systemctl does not say within {PATIENCE_S} s whether an engine runs: try again, or "
+            "with --beside-engine if none does"
+        ) from error
     return [line.split()[0] for line in listing.stdout.splitlines() if line.split()]
 
 
