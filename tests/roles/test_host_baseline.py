@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -39,3 +40,25 @@ def test_earlyoom__avoids_the_engine_s_processes_and_no_others(name, spared):
 def test_earlyoom__its_drop_in_reads_the_file_after_the_system_s():
     text = render("etc/systemd/system/earlyoom.service.d/twinspark.conf.j2")
     assert "EnvironmentFile=/etc/twinspark/earlyoom.env" in lines(text)
+
+
+def test_command__is_the_release_s_and_before_there_is_one_the_checkpoint_tool(tmp_path):
+    program = tmp_path / "twinspark"
+    program.write_text(render("usr/local/bin/twinspark.j2", host_baseline_root=tmp_path))
+
+    def said(*words):
+        done = subprocess.run(["sh", program, *words], capture_output=True, text=True, check=False)
+        return done.returncode, (done.stdout + done.stderr).strip()
+
+    def tool(path, name):
+        path.parent.mkdir(parents=True)
+        path.write_text(f'#!/bin/sh\necho {name} "$#" "$1"\n')
+        path.chmod(0o755)
+
+    assert said("guard") == (
+        2, "twinspark: no release is installed on this node yet: play site.yml",
+    )  # fmt: skip
+    tool(tmp_path / "bin/twinspark-checkpoint", "tool")
+    assert said("checkpoint", "inspect a b") == (0, "tool 1 inspect a b")
+    tool(tmp_path / "current/venv/bin/twinspark", "release")
+    assert said("checkpoint", "inspect a b") == (0, "release 2 checkpoint")

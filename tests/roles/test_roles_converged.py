@@ -76,6 +76,8 @@ def test_host_baseline__packages_settings_and_the_release_s_own_wheel_are_there(
     assert "# twinspark:host_baseline" in owned(node, "/etc/sysctl.d/60-twinspark.conf", 0o644)
     wheel = node.file("/opt/twinspark/tools/twinspark.whl")
     assert (wheel.mode, wheel.sha256sum) == (0o644, release(node)["wheel_sha256"])
+    assert "# twinspark:host_baseline" in owned(node, "/usr/local/bin/twinspark", 0o755)
+    assert "12-block-zeroer" in node.check_output("twinspark overlay list")
 
 
 def test_gpu_driver__the_installed_set_is_held_and_pinned(node: Host) -> None:

@@ -64,8 +64,8 @@ stage_lab() {
     if check "lab: bare nodes" bare_nodes && check "lab: up" alone up; then
         check "lab: up again changes nothing, beside it a third is refused" up_again
         check "lab: guard" guard_again
-        check "lab: tests" "$BIN/pytest" -q -m "lab and not undo"
-        check "lab: another release and back" "$BIN/pytest" -q -m undo
+        check "lab: tests" "$BIN/pytest" -q -m "lab and not undo" --durations=12 --durations-min=10
+        check "lab: another release and back" "$BIN/pytest" -q -m undo --durations=6 --durations-min=10
         check "lab: uninstall leaves nothing" uninstalled
     fi
     check "lab: down" "$LAB" down
