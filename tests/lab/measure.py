@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -133,6 +134,7 @@ def main() -> int:
             "command": "python tests/lab/measure.py "
             + " ".join(f"--{k}" for k in ("out", "warm", "cold")),
             "commit": commit.stdout.strip(),
+            "cores": len(os.sched_getaffinity(0)),
             "load_before": list(
                 map(float, Path("/proc/loadavg").read_text(encoding="ascii").split()[:3])
             ),
