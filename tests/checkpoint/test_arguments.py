@@ -24,6 +24,19 @@ COPY = ["copy", "/x", "host:/x"]
             for action in (["verify", "/x"], ["manifest", "/x"], ["fetch", "/x"], PULL)
             for count in ("0", "-3", "two")
         ),
+        *(
+            ([*action, option, time], option)
+            for action, option in ((SERVE, "--idle"), (PULL, "--stall"), (PULL, "--patience"))
+            for time in ("0", "-3", "nan", "inf", "1e12", "soon")
+        ),
+        *(
+            ([*action, "--expect-tree", digest], "--expect-tree")
+            for action in (["verify", "/x"], PULL)
+            for digest in ("", "xyz", "0" * 63, "0" * 65)
+        ),
+        (["serve", "/x", "--listen", ",", "--token-file", "-"], "--listen"),
+        (["pull", "/x", "--from", ",", "--token-file", "-"], "--from"),
+        ([*COPY, "--rails", " ,"], "--rails"),
         ([*PULL, "--streams", "0"], "--streams"),
         ([*COPY, "--streams", "0"], "--streams"),
         (["fetch", "/x", "--connections", "0"], "--connections"),

@@ -271,6 +271,18 @@ def test_journal__of_another_digest_does_not_count(tmp_path: Path) -> None:
     assert parts.Store(tmp_path, [new]).resumed() == 0
 
 
+@pytest.mark.parametrize(
+    "line", ['["f", "DIGEST", "b", 4]', '["f", "DIGEST", 0, 1e999]', '[[], "a", 0, 4]', '"abcd"']
+)
+def test_journal__of_something_else_does_not_count(tmp_path: Path, line: str) -> None:
+    entry = FileEntry("f", 10, "a" * 64)
+    store = parts.Store(tmp_path, [entry])
+    store.open("f").close()
+    store.close()
+    (tmp_path / PARTS_NAME / parts.JOURNAL_NAME).write_text(line.replace("DIGEST", entry.sha256))
+    assert parts.Store(tmp_path, [entry]).resumed() == 0
+
+
 def test_missing_ranges__are_what_the_journal_lacks(tmp_path: Path) -> None:
     entry = FileEntry("f", 25, "a" * 64)
     store = parts.Store(tmp_path, [entry])
@@ -295,8 +307,9 @@ def test_token_file__is_private_and_read_once(tmp_path: Path) -> None:
     assert not path.exists()
     path.write_text("short")
     path.chmod(0o600)
-    with pytest.raises(CannotRunError, match="fewer than 32"):
+    with pytest.raises(CannotRunError, match=f"{path}: the token has fewer than 32"):
         wire.read_token(path)
+    assert path.exists()
 
 
 def free_port() -> str:
@@ -351,28 +364,89 @@ def test_copy__by_an_ssh_that_is_not_there_is_one_line(verified: Path) -> None:
     assert done.stderr == "twinspark checkpoint: /nope/ssh: No such file or directory\n"
 
 
-def test_copy__falls_back_to_rsync_and_sha256sum_where_the_tool_is_not(
-    verified: Path, tmp_path: Path, ssh: str
-) -> None:
-    far = tmp_path / "far"
-    # stands for rsync: the list comes on standard input, source and target are the last words
+@pytest.fixture
+def rsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for rsync: the list is standard input, source and target are the last words."""
     (tmp_path / "bin").mkdir()
-    program(
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return program(
         tmp_path / "bin",
         "rsync",
         '#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nmkdir -p "${2#*:}"\n'
         'tar -C "$1" -cT - | tar -C "${2#*:}" -x\n',
     )
-    os.environ["PATH"], before = f"{tmp_path / 'bin'}:{os.environ['PATH']}", os.environ["PATH"]
-    try:
-        done = copy(verified, f"host:{far}", "--ssh", ssh, "--remote-command", "no-such-tool")
-        assert done.returncode == 0, done.stderr
-        assert "falling back to rsync" in done.stderr
-        assert same(verified, far)
-        words = ["--ssh", ssh, "--remote-command", "no-such-tool", "--via", "streams"]
-        assert copy(verified, f"host:{far}", *words).returncode == 2
-    finally:
-        os.environ["PATH"] = before
+
+
+def far_tool(tmp_path: Path, *, pull: str, verify: str) -> str:
+    """The program over there: notes how it was called, then does this."""
+    text = f'echo "$@" >>{tmp_path}/calls\ncase $1 in pull) {pull} ;; verify) {verify} ;; esac\n'
+    return str(program(tmp_path, "tool", f"#!/bin/sh\n{text}"))
+
+
+@pytest.mark.usefixtures("rsync")
+def test_copy__falls_back_to_rsync_where_no_stream_comes_through(
+    verified: Path, tmp_path: Path, ssh: str
+) -> None:
+    real = f'exec {sys.executable} -m twinspark.checkpoint "$@"'
+    words = ["--ssh", ssh, "--remote-command", far_tool(tmp_path, pull="exit 2", verify=real)]
+    done = copy(verified, f"host:{tmp_path / 'far'}", *words)
+    assert done.returncode == 0, done.stderr
+    assert "falling back to rsync" in done.stderr
+    assert same(verified, tmp_path / "far")
+    assert all("--beside-engine" in call for call in (tmp_path / "calls").open())
+    assert copy(verified, f"host:{tmp_path / 'far'}", *words, "--via", "streams").returncode == 2
+
+
+@pytest.mark.usefixtures("rsync")
+def test_copy__to_a_node_without_the_tool_says_so_and_takes_rsync_when_told(
+    verified: Path, tmp_path: Path, ssh: str
+) -> None:
+    far = tmp_path / "far"
+    words = ["--ssh", ssh, "--remote-command", "no-such-tool"]
+    done = copy(verified, f"host:{far}", *words)
+    assert done.returncode == 2
+    assert "host has no `no-such-tool`: name it with --remote-command" in done.stderr
+    assert not far.exists()
+    done = copy(verified, f"host:{far}", *words, "--via", "rsync")  # sha256sum verifies
+    assert done.returncode == 0, done.stderr
+    assert same(verified, far)
+
+
+@pytest.mark.usefixtures("rsync")
+@pytest.mark.parametrize(
+    ("status", "ends", "complaint"),
+    [
+        (1, 1, "is not what was sent"),
+        (2, 2, "could not be verified there (status 2)"),
+        (255, 2, "could not be verified there (status 255)"),
+    ],
+)
+def test_copy__tells_a_wrong_copy_from_one_that_could_not_be_verified(
+    verified: Path, tmp_path: Path, ssh: str, *, status: int, ends: int, complaint: str
+) -> None:
+    tool = far_tool(tmp_path, pull="exit 2", verify=f"exit {status}")
+    words = ["--ssh", ssh, "--remote-command", tool, "--via", "rsync"]
+    done = copy(verified, f"host:{tmp_path / 'far'}", *words)
+    assert done.returncode == ends
+    assert complaint in done.stderr
+
+
+def test_copy__by_an_rsync_that_fails_is_one_line(verified: Path, rsync: Path, ssh: str) -> None:
+    rsync.write_text("#!/bin/sh\nexit 12\n")
+    done = copy(verified, "host:/nowhere", "--ssh", ssh, "--via", "rsync")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "twinspark checkpoint: rsync to host ended with status 12: see what it says above, "
+        "run the copy again to go on\n"
+    )
+
+
+@pytest.mark.parametrize("via", ["streams", "auto"])
+def test_copy__that_nobody_took_from_here_is_none(verified: Path, via: str) -> None:
+    done = copy(verified, "host:/nowhere", "--ssh", "true", "--via", via)
+    assert done.returncode == 2
+    assert "nothing was copied" in done.stderr
+    assert "rsync" not in done.stderr
 
 
 def test_serve_and_pull__work_as_programs(verified: Path, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 from checkpoint.builders import INDEX, flip
 from twinspark.checkpoint import stamp, verify
 from twinspark.checkpoint.__main__ import main
+from twinspark.checkpoint.errors import CannotRunError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, read
+from twinspark.checkpoint.space import check_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +101,16 @@ def test_fetch__looks_for_room_first(
     assert list((tmp_path / "target").iterdir()) == []
 
 
+def test_room__is_what_is_to_come_and_256_mib_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 10 + 268_435_456
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: type("Usage", (), {"free": free}))
+    check_space(tmp_path, 10)
+    with pytest.raises(CannotRunError, match="11 bytes are to come and 268435456 must stay free"):
+        check_space(tmp_path, 11)
+
+
 def test_fetch__of_a_directory_that_is_not_there_could_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +121,7 @@ def test_fetch__of_a_directory_that_is_not_there_could_not_run(
     ("damage", "complaint"),
     [
         (lambda root: os.truncate(root / SHARD, 50_000), f"{SHARD}: header: promises"),
-        (lambda root: (root / SHARD).unlink(), f"names {SHARD}, which is missing"),
+        (lambda root: (root / SHARD).unlink(), f"names '{SHARD}', which is missing"),
         (lambda root: (root / INDEX).write_text("{"), f"{INDEX}: is not JSON"),
         (lambda root: [path.unlink() for path in root.glob("*.safetensors")], "no safetensors"),
     ],

@@ -7,16 +7,16 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from checkpoint.builders import flip
 from checkpoint.fake_hub import REPOSITORY, FakeHub
-from twinspark.checkpoint import identity, known, stamp
+from twinspark.checkpoint import identity, known, stamp, verify
 from twinspark.checkpoint.__main__ import main
-from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, STAMP_NAME, read
+from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, STAMP_NAME, read, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,6 +85,36 @@ def test_fetch__brings_all_and_verifies_it_by_the_hubs_digests(
     assert fetch(target, "--check").returncode == 0
     assert fetch(target, "--check", revision=COMMIT[:8]).returncode == 0
     assert fetch(target, "--check", revision="f" * 40).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("repository", "revision", "status"),
+    [
+        (known.REPOSITORY, known.REVISIONS[0], 0),
+        (known.REPOSITORY, known.REVISIONS[1], 0),
+        (known.REPOSITORY, known.REVISIONS[1][:8], 0),
+        (known.REPOSITORY, "f" * 40, 1),
+        ("someone/other", known.REVISIONS[0], 1),
+        ("someone/other", "deadbeef", 1),
+        (known.REPOSITORY, "main", 2),
+        ("someone/other", "", 2),
+    ],
+)
+def test_check__takes_0731_from_wherever_it_came_and_for_nothing_else(
+    verified: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    repository: str,
+    revision: str,
+    status: int,
+) -> None:
+    here = replace(read(verified / MANIFEST_NAME), origin="known", kind="0731", source="/mnt")
+    verify.record(verified, here, scan(verified))
+    wish = ["--repository", repository, "--revision", revision]
+    monkeypatch.setattr("sys.argv", ["", "fetch", "--check", *wish, str(verified)])
+    assert main() == status
+    assert capsys.readouterr().err.count("\n") == (status != 0)
 
 
 def test_cut_connection__goes_on_where_it_broke(hub: FakeHub, tmp_path: Path, fetch: Fetch) -> None:
@@ -198,7 +228,7 @@ def test_index_that_does_not_fit__leaves_no_manifest(
     del hub.files[SHARD]
     done = fetch(tmp_path / "target")
     assert done.returncode == 1
-    assert f"names {SHARD}, which is missing" in done.stderr
+    assert f"names '{SHARD}', which is missing" in done.stderr
     assert not (tmp_path / "target" / MANIFEST_NAME).exists()
 
 

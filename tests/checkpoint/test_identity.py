@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 
 from checkpoint.builders import INDEX, checkpoint, shard, sparse_model
 from twinspark.checkpoint import identity, known, stamp
+from twinspark.checkpoint.__main__ import main
 from twinspark.checkpoint.errors import CannotRunError
 from twinspark.checkpoint.identity import Evidence, inspect, judge_digests, verdict
 from twinspark.checkpoint.manifest import of
@@ -131,10 +133,34 @@ def test_index_and_headers__must_agree(tmp_path: Path) -> None:
     document["weight_map"][first] = "model-00004-of-00003.safetensors"
     (root / INDEX).write_text(json.dumps(document))
     assert any(
-        "model-00004-of-00003.safetensors, which is missing" in p for p in inspect(root).problems
+        "'model-00004-of-00003.safetensors', which is missing" in p for p in inspect(root).problems
     )
     (root / INDEX).unlink()
     assert any("is missing: the shards" in problem for problem in inspect(root).problems)
+
+
+def test_names_in_the_files__do_not_reach_the_terminal_as_they_are(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "foo\n\x1b[31mbar"
+    (model / INDEX).write_text(json.dumps({"weight_map": {"x": hostile}}))
+    (model / "config.json").write_text(json.dumps({"architectures": [hostile]}))
+    monkeypatch.setattr("sys.argv", ["", "inspect", str(model)])
+    assert main() == 1
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert f"names {hostile!r}, which is missing\n" in said.err
+    assert f"; {hostile!r}\n" in said.out
+
+
+def test_directory__that_the_terminal_cannot_print_is_inspected(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, "ascii", write_through=True))
+    monkeypatch.setattr("sys.argv", ["", "inspect", str(model.rename(model.with_name("ü")))])
+    assert main() == 0
+    assert b"/\\xfc: other, by structure" in printed.getvalue()
 
 
 def test_tensor_in_two_shards__is_named(tmp_path: Path) -> None:

@@ -118,6 +118,12 @@ def test_scan__names_a_dangling_link(model: Path) -> None:
         scan(model)
 
 
+def test_scan__names_the_link_that_leads_to_itself(model: Path) -> None:
+    (model / "encoding" / "loop").symlink_to("loop")
+    with pytest.raises(CannotRunError, match="encoding/loop cannot be read: Too many levels"):
+        scan(model)
+
+
 def test_scan__of_nothing_could_not_run(tmp_path: Path) -> None:
     with pytest.raises(CannotRunError, match="does not exist"):
         scan(tmp_path / "missing")

@@ -52,7 +52,7 @@ def test_empty_directory__is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.M
     ("damage", "complaint"),
     [
         (lambda root: [path.unlink() for path in root.glob("*.safetensors")], "no safetensors"),
-        (lambda root: (root / SHARD).unlink(), f"names {SHARD}, which is missing"),
+        (lambda root: (root / SHARD).unlink(), f"names '{SHARD}', which is missing"),
         (lambda root: (root / INDEX).write_text("{"), "index.json: is not JSON"),
         (lambda root: (root / INDEX).write_text("{}"), "`weight_map` is not an object"),
         (lambda root: shard(root / "dspark.safetensors", {}), "is not in the index"),
@@ -275,6 +275,15 @@ def test_interrupted_run__does_not_trust_a_file_that_changed_since(verified: Pat
     assert verify.verify(verified, QUIET).problems == ()
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['["a","b","c","d"]', '"abcd"', '["a",1e999,1,"d"]', '["a",1,null,"d"]', "7", "[" * 10**5],
+)
+def test_state__of_something_else_is_nothing_done(verified: Path, line: str) -> None:
+    (verified / STATE_NAME).write_text(f"{line}\n")
+    assert verify.verify(verified, QUIET).problems == ()
+
+
 def test_file_that_grows_while_it_is_read__could_not_be_verified(model: Path) -> None:
     files = scan(model)
     with (model / SHARD).open("ab") as stream:
@@ -295,10 +304,17 @@ def test_other_manifest__decides(
     assert not (verified / STAMP_NAME).exists()
 
 
-def test_expected_tree__decides(verified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_tree__decides(
+    verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tree = read(verified / MANIFEST_NAME).tree_sha256
-    assert command(monkeypatch, "verify", verified, "--quiet", "--expect-tree", tree) == 0
-    assert command(monkeypatch, "verify", verified, "--quiet", "--expect-tree", "0" * 64) == 1
+    ask = ["verify", verified, "--quiet", "--json", "--expect-tree"]
+    assert command(monkeypatch, *ask, tree.upper()) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+    assert command(monkeypatch, *ask, "0" * 64) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["tree_sha256"]) == (False, tree)
+    assert report["problems"] == [f"{verified}: tree digest {tree}, expected {'0' * 64}"]
     assert not (verified / STAMP_NAME).exists()
 
 
@@ -366,13 +382,41 @@ def test_manifest_command__on_a_file_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_json_report__is_versioned(
+def test_json_report__says_what_was_verified(
     verified: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, "verify", verified, "--quiet", "--json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["schema"], report["ok"]) == ("twinspark.checkpoint-report/1", True)
+    assert report["ok"]
     assert report["tree_sha256"] == read(verified / MANIFEST_NAME).tree_sha256
+
+
+@pytest.mark.parametrize(
+    ("words", "schema"),
+    [
+        (["inspect"], "inspection"),
+        (["verify", "--quiet"], "report"),
+        (["verify", "--stamp-only"], "stamp"),
+        (["manifest", "--force", "--quiet"], "report"),
+        (["fetch", "--quiet", "--from-directory", "{}"], "report"),
+        (["fetch", "--check", "--from-directory", "{}"], "check"),
+        (["fetch", "--check", "--revision", "deadbeef"], "check"),
+    ],
+    ids=" ".join,
+)
+def test_json__is_one_versioned_object(
+    verified: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    words: list[str],
+    schema: str,
+) -> None:
+    done = command(monkeypatch, *(word.format(verified) for word in words), "--json", verified)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == f"twinspark.checkpoint-{schema}/1"
+    assert answer.get("ok", True) == (done == 0)
+    assert bool(answer.get("problems")) == (done != 0)
 
 
 def known_pair(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import asdict, replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import identity, stamp, verify
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, read, require_directory
-from twinspark.checkpoint.options import add_work_options, options_of
+from twinspark.checkpoint.options import add_work_options, options_of, tree_digest
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument(
         "--manifest", type=Path, metavar="FILE", help="instead of its own manifest.json"
     )
-    one.add_argument("--expect-tree", metavar="SHA256", help="the tree digest that it must have")
+    one.add_argument(
+        "--expect-tree",
+        type=tree_digest,
+        metavar="SHA256",
+        help="the tree digest that it must have",
+    )
     one.add_argument(
         "--stamp-only",
         action="store_true",
@@ -75,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0 as wished, 1 checked and found wrong, 2 could not run.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may hold what the terminal cannot print
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if args.action in LATER:
             return int(import_module(LATER[args.action][0]).run(args))
@@ -102,9 +110,10 @@ def _inspect(args: argparse.Namespace) -> int:
             f"{args.directory} is {found.kind} by its {found.basis}, expected {args.expect}"
         )
     if args.json:
-        print(json.dumps(asdict(found) | {"problems": wrong}, indent=1))
+        schema = {"schema": "twinspark.checkpoint-inspection/1"}
+        print(json.dumps(schema | asdict(found) | {"problems": wrong}, indent=1))
         return int(bool(wrong))
-    print(f"{args.directory}: {found.kind}, by {found.basis}; {found.architecture}")
+    print(f"{args.directory}: {found.kind}, by {found.basis}; {found.architecture!r}")
     for item in found.evidence:
         print(f"  {item.basis}: {item.text}")
     for dtype, count in sorted(found.dtypes.items(), key=lambda pair: -pair[1]):
@@ -128,19 +137,19 @@ def _verify(args: argparse.Namespace) -> int:
     if args.stamp_only:
         seen = stamp.check(args.directory, args.expect_tree)
         print(
-            json.dumps(asdict(seen))
+            json.dumps(seen.as_dict())
             if args.json
             else f"{args.directory}: verified, {seen.tree_sha256}"
         )
         return 0
     expected = read(args.manifest) if args.manifest else None
     report = verify.verify(args.directory, options_of(args), expected)
-    status = _report(args, report)
     tree = report.manifest.tree_sha256 if report.manifest else None
-    if status == 0 and args.expect_tree not in {None, tree}:
+    if not report.problems and args.expect_tree not in {None, tree}:
         verify.forget(args.directory)
-        raise CheckpointError(f"{args.directory}: tree digest {tree}, expected {args.expect_tree}")
-    return status
+        other = f"{args.directory}: tree digest {tree}, expected {args.expect_tree}"
+        report = replace(report, problems=(other,))
+    return _report(args, report)
 
 
 def _report(args: argparse.Namespace, report: verify.Report) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import sender, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, PARTS_NAME, Manifest, require_directory
-from twinspark.checkpoint.options import one_or_more, port, program
+from twinspark.checkpoint.options import addresses, one_or_more, port, program
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("target", metavar="[USER@]HOST:DIRECTORY")
     parser.add_argument(
-        "--rails", default="", metavar="ADDR,ADDR", help="this node's addresses on the rails"
+        "--rails", type=addresses, metavar="ADDR,ADDR", help="this node's addresses on the rails"
     )
     parser.add_argument("--port", type=port, metavar="N", default=wire.DEFAULT_PORT)
     parser.add_argument(
@@ -91,12 +91,18 @@ def local_address(host: str) -> str:
 def by_streams(
     args: argparse.Namespace, manifest: Manifest, host: str, directory: str
 ) -> int | None:
-    """Serve here, pull there; the remote exit status, or None if no stream came through."""
-    rails = wire.addresses_of(args.rails) or [local_address(host)]
+    """Serve here, pull there.
+
+    Returns:
+        The remote exit status, or None if no stream came through.
+
+    Raises:
+        CannotRunError: ssh failed, or what ran over there is not this program.
+    """
+    rails = args.rails or [local_address(host)]
     token = wire.new_token()
     server = sender.Server(args.directory, manifest, rails, args.port, token.encode())
-    command = [
-        *shlex.split(args.remote_command),
+    pull = [
         "pull",
         directory,
         "--from",
@@ -112,27 +118,30 @@ def by_streams(
         "--token-file",
         "-",
     ]
-    if args.beside_engine:
-        command.append("--beside-engine")
     try:
-        done = subprocess.run(
-            [*shlex.split(args.ssh), host, shlex.join(command)],
-            input=token + "\n",
-            text=True,
-            check=False,
-        )
+        status = _remote(args, host, _tool(args, pull), token + "\n")
     finally:
         server.close()
-    if done.returncode == SSH_FAILED:
+    if status == SSH_FAILED:
         raise CannotRunError(f"ssh to {host} failed: see what it says above, or name it with --ssh")
-    return None if server.admitted == 0 and done.returncode != 0 else done.returncode
+    if status == NOT_FOUND:
+        raise CannotRunError(
+            f"{host} has no `{args.remote_command}`: name it with --remote-command, "
+            "or say --via rsync"
+        )
+    if server.admitted == 0 and status == 0:
+        raise CannotRunError(
+            f"nothing was copied: what ran on {host} ended well and took nothing from here. "
+            "Are --ssh and --remote-command right?"
+        )
+    return None if server.admitted == 0 else status
 
 
 def by_rsync(args: argparse.Namespace, manifest: Manifest, host: str, directory: str) -> None:
     """One rsync over ssh, then verification at the far end, by sha256sum if it must be.
 
     Raises:
-        CannotRunError: rsync or ssh failed.
+        CannotRunError: rsync or ssh failed, or what arrived could not be verified.
         CheckpointError: what arrived is not what was sent.
     """
     names = "".join(f"{entry.path}\n" for entry in manifest.files) + MANIFEST_NAME + "\n"
@@ -149,24 +158,33 @@ def by_rsync(args: argparse.Namespace, manifest: Manifest, host: str, directory:
         f"{args.directory}/",
         f"{host}:{directory}/",
     ]
-    try:
-        subprocess.run(command, input=names, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise CannotRunError(f"rsync failed: {error}. Run the copy again to go on") from error
-    remote = [*shlex.split(args.remote_command), "verify", directory]
-    status = _remote(args, host, remote)
+    status = subprocess.run(command, input=names, text=True, check=False).returncode
+    if status != 0:
+        raise CannotRunError(
+            f"rsync to {host} ended with status {status}: see what it says above, "
+            "run the copy again to go on"
+        )
+    status = _remote(args, host, _tool(args, ["verify", directory]))
     if status == NOT_FOUND:
         listing = "".join(f"{entry.sha256}  {entry.path}\n" for entry in manifest.files)
         check = f"cd {shlex.quote(directory)} && sha256sum --check --quiet --strict -"
         status = _remote(args, host, check, listing)
+    if status == 1:
+        raise CheckpointError(f"{host}:{directory} is not what was sent: see what it says above")
     if status != 0:
-        raise CheckpointError(f"{host}:{directory} is not what was sent (status {status})")
+        raise CannotRunError(
+            f"{host}:{directory} arrived and could not be verified there (status {status}): "
+            "see what it says above, run the copy again to go on"
+        )
 
 
-def _remote(
-    args: argparse.Namespace, host: str, command: Sequence[str] | str, text: str | None = None
-) -> int:
-    line = command if isinstance(command, str) else shlex.join(command)
+def _tool(args: argparse.Namespace, words: Sequence[str]) -> str:
+    """The line that runs one of this program's actions over there, beside an engine if we do."""
+    beside = ["--beside-engine"] if args.beside_engine else []
+    return shlex.join([*shlex.split(args.remote_command), *words, *beside])
+
+
+def _remote(args: argparse.Namespace, host: str, line: str, text: str | None = None) -> int:
     return subprocess.run(
         [*shlex.split(args.ssh), host, line],
         input=text,

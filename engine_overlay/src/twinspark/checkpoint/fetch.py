@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from twinspark.checkpoint.progress import Meter
 
 BUFFER = 2**20
+_COMMIT = re.compile(r"[0-9a-f]{7,40}\Z")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Fetch one checkpoint and verify it."""
     if args.check:
-        check(args)
-        return 0
+        return _answer(args)
     os.umask(0o022)
     options = options_of(args)
     if args.from_directory is not None:
@@ -124,20 +125,37 @@ def refuse_places(source: Path, target: Path) -> None:
         raise CannotRunError(f"{source} and {target}: one lies within the other, take another one")
 
 
+def _answer(args: argparse.Namespace) -> int:
+    """Print what `check` finds; returns the exit status."""
+    problems: list[str] = []
+    try:
+        check(args)
+    except CheckpointError as error:
+        if not args.json:
+            raise
+        problems.append(str(error))
+    if args.json:
+        answer = {"directory": str(args.directory), "ok": not problems, "problems": problems}
+        print(json.dumps({"schema": "twinspark.checkpoint-check/1"} | answer, indent=1))
+    return int(bool(problems))
+
+
 def check(args: argparse.Namespace) -> None:
     """Tell, without reading the weights, whether a fetch would have nothing to do.
 
     Raises:
-        CannotRunError: a directory cannot be listed.
+        CannotRunError: the revision is no commit, or a directory cannot be listed.
         CheckpointError: it would have.
     """
+    if args.from_directory is None:
+        require_commit(args.revision)
     if not args.directory.is_dir():
         raise CheckpointError(f"{args.directory} is not there yet")
     stamp.check(args.directory)
     here = read(args.directory / MANIFEST_NAME)
     if args.from_directory is None:
-        wanted = source_name(args.repository, args.revision)
-        if not here.source.startswith(wanted) and here.origin != "known":
+        if not holds(here, args.repository, args.revision):
+            wanted = source_name(args.repository, args.revision)
             raise CheckpointError(f"{args.directory} is from {here.source!r}, not {wanted!r}")
         return
     source = scan(args.from_directory)
@@ -152,6 +170,26 @@ def check(args: argparse.Namespace) -> None:
 def source_name(repository: str, revision: str) -> str:
     """What the manifest of a fetch from the Hub says about its source."""
     return f"{repository}@{revision}"
+
+
+def holds(here: Manifest, repository: str, revision: str) -> bool:
+    """Whether a manifest is a repository's at a commit; wherever 0731 came from, it is 0731."""
+    if here.source.startswith(source_name(repository, revision)):
+        return True
+    is_0731 = any(commit.startswith(revision) for commit in known.REVISIONS)
+    return here.origin == "known" and repository == known.REPOSITORY and is_0731
+
+
+def require_commit(revision: str) -> None:
+    """Raise unless a revision is a commit, by 7 to 40 of its digits.
+
+    Raises:
+        CannotRunError: it is a branch, a tag or no name at all.
+    """
+    if not _COMMIT.match(revision):
+        raise CannotRunError(
+            f"{revision!r} is no commit: a branch moves, so only commits are taken"
+        )
 
 
 def from_directory(source: Path, target: Path, options: verify.Options) -> int:

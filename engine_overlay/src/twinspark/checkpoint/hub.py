@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from twinspark.checkpoint import hashing, identity, known, verify
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
-from twinspark.checkpoint.fetch import source_name
+from twinspark.checkpoint.fetch import require_commit, source_name
 from twinspark.checkpoint.manifest import PARTS_NAME, FileEntry, check_path, of, scan
 from twinspark.checkpoint.place import put_manifest, refuse_strays
 from twinspark.checkpoint.progress import meter
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 8  # in a row without a byte of progress
 FINAL_STATUSES = frozenset({400, 401, 403, 404, 410, 451})  # asking again does not help
-_COMMIT = re.compile(r"[0-9a-f]{7,40}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +171,7 @@ class Client:
             CannotRunError: it names no commit, as a branch or a tag does, or the Hub cannot be
                 asked.
         """
-        if not _COMMIT.match(revision):
-            raise CannotRunError(
-                f"{revision!r} is no commit: a branch moves, so only commits are taken"
-            )
+        require_commit(revision)
         if len(revision) == 40:
             return revision
         try:

@@ -302,7 +302,7 @@ def _listing_problems(root: Path, listed: dict[str, object], names: list[str]) -
     """Shards that the index names and that are not there, and the other way round."""
     path = root / INDEX_NAME
     problems = [
-        f"{path} names {name}, which is missing"
+        f"{path} names {name[:80]!r}, which is missing"
         for name in sorted(set(map(str, listed.values())) - set(names))
     ]
     problems += [

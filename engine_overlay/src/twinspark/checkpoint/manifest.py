@@ -213,4 +213,4 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
                     f"{item.path} is neither a file nor a directory, or a dangling link"
                 )
     except OSError as error:
-        raise CannotRunError(f"{folder} cannot be listed: {error.strerror}") from error
+        raise CannotRunError(f"{error.filename} cannot be read: {error.strerror}") from error

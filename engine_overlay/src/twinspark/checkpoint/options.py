@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 
 from twinspark.checkpoint import verify
+
+_DAY = 86_400.0  # the kernel counts a stream's patience in ms, 32 bits of them
 
 
 def _whole(text: str) -> int:
@@ -39,6 +42,45 @@ def port(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """An argument that is a time to wait, in seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number above 0, or more than a day.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number <= _DAY:  # nor for nan
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: above 0, at most {_DAY:.0f} s")
+    return number
+
+
+def addresses(text: str) -> list[str]:
+    """An argument that lists addresses, separated by commas.
+
+    Raises:
+        argparse.ArgumentTypeError: it lists none.
+    """
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} names no address")
+    return found
+
+
+def tree_digest(text: str) -> str:
+    """An argument that is a SHA-256; returned in lower case, as manifests have it.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    digest = text.lower()
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no SHA-256: 64 hex digits")
+    return digest
+
+
 def program(text: str) -> str:
     """An argument that is a command line with its words quoted as a shell wants them.
 
@@ -57,7 +99,11 @@ def program(text: str) -> str:
 def add_work_options(parser: argparse.ArgumentParser) -> None:
     """Options of every action that reads all bytes."""
     parser.add_argument(
-        "--workers", type=one_or_more, default=0, metavar="N", help="threads (default: two a core)"
+        "--workers",
+        type=one_or_more,
+        default=0,
+        metavar="N",
+        help="threads (default: two a core, 8 at most)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

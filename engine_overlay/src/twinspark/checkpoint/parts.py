@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from twinspark.checkpoint.manifest import PARTS_NAME
+from twinspark.checkpoint.strict import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,13 +57,12 @@ class Store:
         self._stream: IO[str] = self._journal.open("a", encoding="utf-8")
 
     def _remember(self, line: str) -> None:
-        try:
-            path, sha256, offset, length = json.loads(line)
-        except (ValueError, TypeError):
-            return  # the line that an interruption cut
+        if (values := row(line, str, str, int, int)) is None:
+            return
+        path, sha256, offset, length = values
         entry = self._entries.get(path)
         if entry is not None and entry.sha256 == sha256 and self.part(path).is_file():
-            self._arrived.setdefault(path, []).append((int(offset), int(length)))
+            self._arrived.setdefault(path, []).append((offset, length))
 
     def part(self, path: str) -> Path:
         """Where a file grows."""
@@ -79,9 +79,9 @@ class Store:
         """Note a range that is written."""
         if not piece.length:
             return
-        row = [piece.path, self._entries[piece.path].sha256, piece.offset, piece.length]
+        values = [piece.path, self._entries[piece.path].sha256, piece.offset, piece.length]
         with self._lock:
-            self._stream.write(json.dumps(row) + "\n")
+            self._stream.write(json.dumps(values) + "\n")
             self._stream.flush()
 
     def resumed(self) -> int:

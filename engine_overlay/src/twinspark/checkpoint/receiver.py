@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import hashing, parts, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, FileEntry, Manifest, parse, read, scan
-from twinspark.checkpoint.options import add_work_options, one_or_more, options_of, port
+from twinspark.checkpoint.options import (
+    add_work_options,
+    addresses,
+    one_or_more,
+    options_of,
+    port,
+    seconds,
+    tree_digest,
+)
 from twinspark.checkpoint.place import refuse_strays
 from twinspark.checkpoint.progress import meter
 from twinspark.checkpoint.space import check_space
@@ -230,7 +238,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `pull`."""
     parser.add_argument("directory", type=Path)
     parser.add_argument(
-        "--from", dest="addresses", required=True, metavar="ADDR,ADDR", help="one address a rail"
+        "--from",
+        dest="addresses",
+        type=addresses,
+        required=True,
+        metavar="ADDR,ADDR",
+        help="one address a rail",
     )
     parser.add_argument("--port", type=port, metavar="N", default=wire.DEFAULT_PORT)
     parser.add_argument(
@@ -244,12 +257,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--streams", type=one_or_more, metavar="N", default=4, help="a rail (default: 4)"
     )
     parser.add_argument(
-        "--stall", type=float, default=10.0, metavar="S", help="silence that breaks a stream"
+        "--stall", type=seconds, default=10.0, metavar="S", help="silence that breaks a stream"
     )
     parser.add_argument(
-        "--patience", type=float, default=60.0, metavar="S", help="try to reconnect so long"
+        "--patience", type=seconds, default=60.0, metavar="S", help="try to reconnect so long"
     )
-    parser.add_argument("--expect-tree", metavar="SHA256", help="the tree digest that it must have")
+    parser.add_argument(
+        "--expect-tree",
+        type=tree_digest,
+        metavar="SHA256",
+        help="the tree digest that it must have",
+    )
     add_work_options(parser)
 
 
@@ -257,7 +275,7 @@ def run(args: argparse.Namespace) -> int:
     """Pull one checkpoint."""
     os.umask(0o022)
     peer = Peer(
-        tuple(wire.addresses_of(args.addresses)),
+        tuple(args.addresses),
         args.port,
         wire.read_token(args.token_file),
         args.streams,

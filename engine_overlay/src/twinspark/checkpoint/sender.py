@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint import hashing, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, Manifest, read, require_directory
-from twinspark.checkpoint.options import port
+from twinspark.checkpoint.options import addresses, port, seconds
 from twinspark.checkpoint.strict import Reader, read_small
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ class Server:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `serve`."""
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--listen", required=True, metavar="ADDR,ADDR", help="one address a rail")
+    parser.add_argument(
+        "--listen", type=addresses, required=True, metavar="ADDR,ADDR", help="one address a rail"
+    )
     parser.add_argument("--port", type=port, metavar="N", default=wire.DEFAULT_PORT)
     parser.add_argument(
         "--token-file",
@@ -157,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--idle",
-        type=float,
+        type=seconds,
         default=300.0,
         metavar="S",
         help="end when nobody is connected so long",
@@ -183,9 +185,10 @@ def run(args: argparse.Namespace) -> int:
     verify.refuse_beside_engine(verify.Options(beside_engine=args.beside_engine), "serving a copy")
     manifest = open_checkpoint(args.directory)
     token = wire.read_token(args.token_file)
-    server = Server(args.directory, manifest, wire.addresses_of(args.listen), args.port, token)
+    server = Server(args.directory, manifest, args.listen, args.port, token)
     try:
-        print(f"serving {args.directory} on {args.listen} port {server.port}", flush=True)
+        where = ",".join(args.listen)
+        print(f"serving {args.directory} on {where} port {server.port}", flush=True)
         if not server.wait(args.idle):
             raise CannotRunError(f"nobody finished a copy: no stream for {args.idle:.0f} s")
     finally:

@@ -22,5 +22,6 @@ def check_space(root: Path, needed: int) -> None:
     free = shutil.disk_usage(root).free
     if needed + MARGIN > free:
         raise CannotRunError(
-            f"{root}: {needed} bytes are to come and {free} are free: make room first"
+            f"{root}: {needed} bytes are to come and {MARGIN} must stay free, "
+            f"but {free} are free: make room first"
         )

@@ -51,6 +51,20 @@ class Stamp:
     total: int
     verified: int
 
+    def as_dict(self) -> dict[str, object]:
+        """The file's content, which is `--json`'s too."""
+        return {
+            "schema": SCHEMA,
+            "tree_sha256": self.tree_sha256,
+            "manifest_sha256": self.manifest_sha256,
+            "fingerprint": self.fingerprint,
+            "origin": self.origin,
+            "kind": self.kind,
+            "files": self.files,
+            "bytes": self.total,
+            "verified": self.verified,
+        }
+
 
 def fingerprint(files: Mapping[str, os.stat_result]) -> str:
     """Digest over path, size and modification time of every file."""
@@ -72,18 +86,7 @@ def write(root: Path, manifest: Manifest, files: Mapping[str, os.stat_result]) -
         total=manifest.total,
         verified=int(time.time()),
     )
-    document = {
-        "schema": SCHEMA,
-        "tree_sha256": stamp.tree_sha256,
-        "manifest_sha256": stamp.manifest_sha256,
-        "fingerprint": stamp.fingerprint,
-        "origin": stamp.origin,
-        "kind": stamp.kind,
-        "files": stamp.files,
-        "bytes": stamp.total,
-        "verified": stamp.verified,
-    }
-    write_atomically(root / STAMP_NAME, json.dumps(document, indent=1) + "\n")
+    write_atomically(root / STAMP_NAME, json.dumps(stamp.as_dict(), indent=1) + "\n")
     return stamp
 
 

@@ -33,7 +33,7 @@ class Options:
     """How to go about it.
 
     Attributes:
-        workers: Threads; 0 means two a core.
+        workers: Threads; 0 means `hashing.default_workers`.
         quiet: No progress.
         beside_engine: Go on although an engine is up.
         stamp: Write the stamp, and the manifest if there is none.

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from twinspark.checkpoint.errors import CannotRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 DEFAULT_PORT = 29571
@@ -41,25 +40,26 @@ def new_token() -> str:
 
 
 def read_token(source: Path) -> bytes:
-    """Read the token, once: a file is removed, `-` is standard input.
+    """Read the token, once: a file is removed when it is taken, `-` is standard input.
 
     Raises:
         CannotRunError: there is none, it is too short, or others can read the file.
     """
-    if str(source) == "-":
-        token = sys.stdin.readline().strip()
-    else:
-        try:
-            if source.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise CannotRunError(f"{source} can be read by others: chmod 600 it")
-            token = source.read_text(encoding="ascii").strip()
+    is_file = str(source) != "-"
+    try:
+        if is_file and source.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise CannotRunError(f"{source} can be read by others: chmod 600 it")
+        text = source.read_text(encoding="ascii") if is_file else sys.stdin.readline()
+        token = text.strip()
+        if len(token) < 32:
+            raise CannotRunError(
+                f"{source}: the token has fewer than 32 characters: "
+                "make one with `openssl rand -hex 32`"
+            )
+        if is_file:
             source.unlink()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CannotRunError(f"{source}: no token can be read: {error}") from error
-    if len(token) < 32:
-        raise CannotRunError(
-            "the token has fewer than 32 characters: make one with `openssl rand -hex 32`"
-        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotRunError(f"{source}: no token can be read: {error}") from error
     return token.encode("ascii", errors="replace")
 
 
@@ -162,8 +162,3 @@ def ask(connection: socket.socket, request: dict[str, object]) -> int:
     except OSError as error:
         raise PeerError(f"stream broke: {error}") from error
     return int.from_bytes(receive(connection, 8), "big")
-
-
-def addresses_of(text: str) -> Sequence[str]:
-    """The addresses in a comma-separated list."""
-    return [part.strip() for part in text.split(",") if part.strip()]
