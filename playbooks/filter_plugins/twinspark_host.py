@@ -35,7 +35,8 @@ def twinspark_judge(
         pending: Checks whose failure is only a change that check mode did not make.
 
     Returns:
-        `wrong` and `warnings` (node name -> lines to print), `summary`, `verdicts`.
+        `wrong`, `warnings` and, among these, `unanswered` (node name -> lines to print), `summary`,
+        `table`, `verdicts`.
 
     Raises:
         AnsibleFilterError: A recording cannot be read, or a name is unknown.

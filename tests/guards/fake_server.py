@@ -20,7 +20,6 @@ from twinspark.guards import recall
 
 WORDS = {word: token for token, word in enumerate(recall.vocabulary())}
 PAGE = "<!DOCTYPE html><title>router</title>"
-draw = random.SystemRandom()
 SHARP, RIVAL = recall.ANSWER_LOGPROB, recall.ANSWER_LOGPROB - recall.MARGIN_NATS
 
 
@@ -32,10 +31,13 @@ class Faults:
     hang_first_s: float = 0.0  # before the next one only
     status: int = 200  # of completions; /health stays 200
     html: bool = False  # a page with status 200 in place of every answer
+    raw: dict[str, str] = field(default_factory=dict)  # path -> body, sent as it is
+    encoding: str = ""  # a Content-Encoding that the bodies do not have
     served: str = "recall"
     max_model_len: int = 32768
     version: str = "0.27.1+cpu"
     empty: bool = False  # stream without text
+    endless: bool = False  # stream without an end
     cut: bool = False  # finish_reason length, no answer yet
     jitter: float = 0.0  # nats of noise on each logprob
     soften: float = 0.0  # nats off the answer's logprob
@@ -64,6 +66,7 @@ class FakeServer:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.blocks: dict[tuple[str, int], bool] = {}  # (salt, hash of the prefix) -> damaged
         self.lock, self.numbers = threading.Lock(), itertools.count()
+        self.draw = random.Random(1)  # noqa: S311 - the same noise in every run
         self.prefilling: set[int] = set()
         self.decoding: set[int] = set()
         self.drafts, self.accepted = 0, [0.0] * 5
@@ -137,7 +140,7 @@ class FakeServer:
             or (faults.soft_beside_decode and others_decode and not others_prefill)
             or (faults.soft_beside_prefill and others_prefill)
         )
-        noise = draw.uniform(-faults.jitter, 0) if faults.jitter else 0.0
+        noise = self.draw.uniform(-faults.jitter, 0) if faults.jitter else 0.0
         return SHARP - faults.soften - (0.74 if soft else 0.0) + noise
 
     def answer(self, prompt: str | list[int], body: dict[str, Any], me: int) -> dict[str, Any]:
@@ -172,7 +175,7 @@ class FakeServer:
 
     def lost(self, cached: int) -> bool:
         return (self.faults.lose_cached and cached > 0) or (
-            self.faults.lose > 0 and draw.random() < self.faults.lose
+            self.faults.lose > 0 and self.draw.random() < self.faults.lose
         )
 
     def speculate(self, tokens: int) -> None:
@@ -220,6 +223,8 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
         def reply(self, body: object, status: int = 200) -> None:
             data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             self.send_response(status)
+            if server.faults.encoding:
+                self.send_header("Content-Encoding", server.faults.encoding)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -247,6 +252,8 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
                 self.reply({"error": {"message": "EngineDeadError"}}, server.faults.status)
             elif server.faults.html:
                 self.reply(PAGE)
+            elif self.path in server.faults.raw:
+                self.reply(server.faults.raw[self.path])
             elif self.path == "/tokenize":
                 self.reply({"tokens": tokens_of(body["prompt"])})
             elif self.path == "/v1/chat/completions":
@@ -285,7 +292,8 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901 
             with server.lock:
                 server.decoding.add(me)
             try:
-                for index in range(0 if server.faults.empty else body["max_tokens"]):
+                wanted = range(0 if server.faults.empty else body["max_tokens"])
+                for index in itertools.count() if server.faults.endless else wanted:
                     time.sleep(1 / server.faults.rate)
                     chunk = {"choices": [{"text": f" w{index}"}]}
                     self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())

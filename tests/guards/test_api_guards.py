@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guards.conftest import kinds
-from twinspark.guards import recall
+from twinspark.guards import recall, runner
 from twinspark.guards.client import Client, ForeignError, Plan
+from twinspark.guards.context import EVERY, Guard
 from twinspark.guards.exam import CHARACTERS_A_TOKEN, ContentExam, Exam, Question, RecallExam
 from twinspark.guards.model import Check
 from twinspark.guards.wire import Completion
@@ -67,7 +68,81 @@ def test_tokenize__that_answers_a_page_is_wrong(server: FakeServer) -> None:
     server.faults.html = True
     with Client(server.url, "recall", Plan(1)) as client, pytest.raises(ForeignError) as caught:
         client.tokenize("a")
-    assert str(caught.value).startswith("/tokenize: not JSON: <!DOCTYPE")
+    assert str(caught.value).startswith("/tokenize: not what the API promises: Invalid JSON")
+
+
+def test_api_guard__calls_a_body_that_cannot_be_decoded_wrong(run: Run, server: FakeServer) -> None:
+    server.faults.encoding = "gzip"
+    for name in ("health", "first_token", "recall"):
+        server.faults.raw = {"/v1/completions": "no gzip"}
+        (check,) = run(name)
+        assert check.kind == "wrong"
+        assert "not what the API promises" in check.detail
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        '{"choices": [3]}', '{"choices": "x"}', '{"choices": {"a": 1}}',
+        '{"choices": [{"text": null}]}', '{"choices": [{"te',
+    ],
+)  # fmt: skip
+def test_first_token__calls_a_malformed_chunk_wrong(
+    run: Run, server: FakeServer, chunk: str
+) -> None:
+    server.faults.raw = {"/v1/completions": f"data: {chunk}\n\n"}
+    (check,) = run("first_token")
+    assert check.kind == "wrong"
+    assert chunk in check.detail
+
+
+def test_first_token__says_what_ended_the_stream(run: Run, server: FakeServer) -> None:
+    error = 'data: {"error": {"message": "EngineDeadError", "code": 500}}\n\n'
+    server.faults.raw = {"/v1/completions": error}
+    (check,) = run("first_token")
+    assert (check.kind, check.detail) == ("refused", "/v1/completions: EngineDeadError")
+
+
+def test_first_token__does_not_wait_for_the_end_of_an_endless_stream(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.faults.endless = True
+    assert kinds(run("first_token", timeout=0.3)) == {"first_token": "slow"}
+    monkeypatch.setattr("twinspark.guards.client.MOST_BYTES", 1000)
+    assert kinds(run("first_token")) == {"first_token": "wrong"}
+
+
+@pytest.mark.parametrize("name", ["determinism", "neighbours"])
+def test_api_guard__calls_an_impossible_logprob_wrong(
+    run: Run, server: FakeServer, name: str
+) -> None:
+    for nats in (1e308, -5.0):
+        server.faults.soften = nats
+        (check,) = run(name)
+        assert check.kind == "wrong"
+        assert "token_logprobs" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("ladder", "[null]"), ("ladder", "[1, 2, 3]"), ("blocks", "[1, 2, 3]")]
+)
+def test_content_exam__does_not_build_on_an_odd_tokenizer(
+    run: Run, server: FakeServer, name: str, tokens: str
+) -> None:
+    server.faults.raw = {"/tokenize": f'{{"tokens": {tokens}}}'}
+    (check,) = run(name, exam=ContentExam(), oracle=None)
+    assert check.kind == "wrong"
+    assert check.detail.startswith("/tokenize: ")
+    assert len(server.requests) == 1
+
+
+def test_run_one__makes_any_other_failure_a_broken_guard(context: Context) -> None:
+    def fails(_: Context) -> list[Check]:
+        raise KeyError("text")
+
+    guard = Guard("odd", "api", "", EVERY, fails)
+    (check,) = runner.run_one(guard, context)
+    assert (check.kind, check.detail) == ("broken", "KeyError: 'text'")
 
 
 @pytest.mark.parametrize("name", FIRST_SET[1:])

@@ -88,6 +88,22 @@ def test_battery__is_known_of_as_soon_as_it_has_started(
         assert command("stop") == 0
 
 
+def test_battery__that_ends_while_it_is_asked_for_has_finished(
+    command: Command, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("quick", "--only", "health", "--wait") == 0
+    finished = folder.read()
+    assert finished is not None
+    folder.write(replace(finished, status=None))
+
+    def ends(self: Folder) -> bool:
+        self.write(finished)
+        return False
+
+    monkeypatch.setattr(Folder, "running", ends)
+    assert command("status") == 0
+
+
 def test_battery__that_dies_at_once_is_no_pass(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +241,33 @@ def test_battery__complains_on_standard_error(
     assert command("stop") == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "twinspark battery: no battery runs\n")
+
+
+def test_battery__in_the_foreground_leaves_its_words_in_the_log(
+    command: Command, folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("quick", "--only", "health", "--wait") == 0
+    (folder.path.parent / state.HISTORY_FILE).unlink()
+    (folder.path.parent / state.HISTORY_FILE).mkdir()
+    assert command("quick", "--only", "first_token", "--foreground") == 0
+    said = capsys.readouterr()
+    assert "no history kept" in said.err
+    assert folder.report.exists()  # whatever happens to the history
+    assert command("log") == 0
+    log = capsys.readouterr().out
+    assert "--only first_token" in log.splitlines()[0]
+    for words in ("pass        first_token", "twinspark guards", "no history kept"):
+        assert words in log
+    assert "health" not in log
+
+
+def test_battery__that_has_left_no_log_says_so(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("log") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "battery/log: No such file" in said.err
 
 
 def test_lock__is_refused_while_held(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guards.conftest import kinds
-from twinspark.guards import runner, state
+from twinspark.guards import report, runner, state
 from twinspark.guards.checks import blocks, ladder, logs, throughput, trigger
 from twinspark.guards.exam import ContentExam
-from twinspark.guards.model import Check, verdict
+from twinspark.guards.model import Check, Report, verdict
 from twinspark.guards.registry import GUARDS
 
 if TYPE_CHECKING:
@@ -54,11 +54,15 @@ def speculating(context: Context) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", DEEP)
 def test_deep_guard__passes_on_a_healthy_server(
-    run: Run, server: FakeServer, context: Context, name: str
+    run: Run, server: FakeServer, context: Context, tmp_path: Path, name: str
 ) -> None:
     server.faults.acceptance = [1.0, 1.0, 1.0, 1.0, 1.0]
     settings = replace(context.settings, speculates=True)
-    assert {check.ok for check in run(name, settings=settings)} == {True}
+    checks = run(name, settings=settings)
+    assert {check.ok for check in checks} == {True}
+    # what a guard writes is what a merge reads
+    report.write(Report([runner.node_report(context, "emulated", checks)]), tmp_path / "r.json")
+    assert report.read(tmp_path / "r.json").every() == checks
 
 
 @pytest.mark.parametrize("name", ["neighbours", "blocks", "ladder", "text", "structured", "puzzle"])
@@ -185,6 +189,13 @@ def test_acceptance__alarms_on_both_sides(
     (check,) = run("acceptance", **REAL, **speculating)
     assert check.kind == "wrong"
     assert word in check.detail
+
+
+def test_acceptance__fails_for_rates_that_are_no_numbers(
+    run: Run, real: FakeServer, speculating: dict[str, object]
+) -> None:
+    real.accepted = [float("nan")] * 5
+    assert kinds(run("acceptance", **REAL, **speculating)) == {"acceptance": "wrong"}
 
 
 def test_acceptance__needs_near_perfect_copies_of_the_recall_model(

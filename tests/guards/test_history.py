@@ -55,7 +55,20 @@ def test_lines__read_those_of_a_version_without_age_and_margins(tmp_path: Path) 
     older = path.read_text().partition(', "uptime_h"')[0] + "}\n"
     path.write_text(older)
     (kept,) = state.lines(tmp_path)
-    assert (kept.uptime_h, kept.margins) == (None, {})
+    assert (kept.uptime_h, kept.margins, kept.whole) == (None, {}, None)
+
+
+def test_margins__of_a_resumed_battery_have_been_through_a_file() -> None:
+    check = verdict("neighbours.alone", "n", True, "", "", data={"margins": [None, 7.0]})
+    assert state.smallest_margins([check]) == {"alone": 7.0}
+
+
+def test_record__keeps_lines_that_nobody_can_read(tmp_path: Path) -> None:
+    odd = b'\xff\n{"time": 1e300}\n'
+    (tmp_path / state.HISTORY_FILE).write_bytes(odd)
+    state.record(run_report([]), tmp_path, whole=True)
+    assert (tmp_path / state.HISTORY_FILE).read_bytes().startswith(odd)
+    assert [kept.whole for kept in state.lines(tmp_path)] == [True]
 
 
 def test_history__does_not_grow_beyond_its_bound(
@@ -93,12 +106,30 @@ def test_summary__compares_aged_with_fresh_and_says_when_it_cannot() -> None:
     assert "no fresh run" in "\n".join(trend.summary([line(8.0, 5.2)]))
 
 
+def test_summary__counts_only_runs_that_judged_the_whole_set() -> None:
+    lines = [
+        line(0.2, 7.7, whole=True),
+        line(0.3, 7.7, status=1, whole=False),
+        line(0.4, 7.7, status=2, whole=True),
+    ]
+    said = trend.summary(lines)
+    assert said[0].startswith("1 runs on the present versions, 0 found a fault")
+    assert said[1] == ("not counted: 1 of some guards only, 1 found a fault; 1 that could not run")
+
+
 def test_table__shows_age_verdict_and_drift(tmp_path: Path) -> None:
     console = Console(record=True, width=240)
-    lines = [line(0.2, 7.7), line(8.0, 5.2, status=1, failed=["neighbours.alone wrong"])]
+    failed = ["neighbours.alone wrong"]
+    lines = [line(0.2, 7.7), line(8.0, 5.2, status=1, whole=False, failed=failed)]
     console.print(trend.table(lines, tmp_path))
     text = console.export_text()
-    for word in ("8.0", "neighbours.alone wrong", "alone 5.20 (-2.50)", "drift -2.50"):
+    for word in (
+        "8.0",
+        "neighbours.alone wrong",
+        "alone 5.20 (-2.50)",
+        "drift -2.50",
+        "quick (part)",
+    ):
         assert word in text
 
 

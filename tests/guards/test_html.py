@@ -74,12 +74,17 @@ def test_page__gives_the_verdict_and_all_pictures(damaged: bool, word: str) -> N
     assert text.count("<svg") == 6  # two maps, dose, arms, ladder, acceptance
     assert text.count('class="bad"') == (5 if damaged else 0)  # 1 + 2 blocks, 2 answers
     assert "6 of 7" in text
+    assert (
+        "on Spark" not in text
+    )  # the report's own label is "emulated"; yardsticks are the field's
 
 
 def test_page__survives_a_report_that_went_through_a_file(tmp_path: Path) -> None:
     before = made(damaged=True)
     arm = verdict("neighbours.decoding", "n", False, "", "", data={"logprobs": [float("nan")]})
-    before = Report([replace(before.nodes[0], checks=[*before.nodes[0].checks, arm])])
+    data = {"drafts": 210, "rates": [float("nan"), 0.5]}
+    rates = verdict("acceptance", "n", False, "", "", data=data)
+    before = Report([replace(before.nodes[0], checks=[*before.nodes[0].checks, arm, rates])])
     html.page(before)
     report.write(before, tmp_path / "r.json")
     assert "<svg" in html.page(report.read(tmp_path / "r.json"))

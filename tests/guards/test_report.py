@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from twinspark.guards import cli, report, state
+from twinspark.guards import cli, recall, report, state
 from twinspark.guards.client import BudgetError, Client, Plan, parse_metrics
 from twinspark.guards.model import (
     Check,
@@ -21,7 +21,7 @@ from twinspark.guards.model import (
     no_verdict,
     verdict,
 )
-from twinspark.guards.settings import SettingsError, read_env
+from twinspark.guards.settings import SettingsError, load, read_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,13 +157,55 @@ def test_read_env__reads_what_the_renderer_writes() -> None:
         read_env("export A=1\n", "f")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("serve.yaml", b"model: [", "serve.yaml:1: expected the node content"),
+        ("serve.yaml", b"model: x\nport: :\n", "serve.yaml:2: mapping values are not allowed"),
+        ("serve.yaml", b"model: \x00", "serve.yaml: unacceptable character #x0000"),
+        ("serve.yaml", b"model: 2026-99-99", "serve.yaml: month must be in 1..12"),
+        ("serve.yaml", b"model: x\nport: y", "serve.yaml: port: Input should be a valid integer"),
+        ("serve.yaml", b"- 1", "serve.yaml: Input should be a valid dictionary"),
+        ("serve.yaml", b"model: x\n\xff", "serve.yaml:2: not UTF-8 text"),
+        ("node.env", b"TWINSPARK_RANK=abc", "node.env: TWINSPARK_RANK: Input should be a valid"),
+        ("node.env", b"TWINSPARK_NNODES=0", "node.env: TWINSPARK_NNODES: Input should be greater"),
+    ],
+)
+def test_load__names_file_and_place_in_one_line(
+    machine: Machine, name: str, text: bytes, said: str
+) -> None:
+    (machine.etc / name).write_bytes(text)
+    with pytest.raises(SettingsError) as caught:
+        load(machine.etc)
+    assert str(caught.value).startswith(f"{machine.etc}/{said}")
+    assert "\n" not in str(caught.value)
+    assert "http" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "without answer_logprob, logprob_floor, "),
+        ("garbage", "Invalid JSON"),
+        ("[]", "Input should be an object"),
+    ],
+)
+def test_oracle__that_is_none_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / recall.ORACLE_FILE
+    path.write_text(text)
+    with pytest.raises(ValueError, match=said) as caught:
+        recall.read_oracle(path)
+    assert str(caught.value).startswith(f"{path}: not an oracle: ")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.fixture
 def command(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., int]:
     """Run `twinspark guard` with arguments, on the fake machine."""
     (machine.root / "srv/models/recall").mkdir(parents=True)
-    (machine.root / "srv/models/recall/twinspark-oracle.json").write_text("{}")
+    (machine.root / "srv/models/recall/twinspark-oracle.json").write_text(recall.Oracle().to_json())
     monkeypatch.setattr(cli, "System", lambda: machine.system)
 
     def one(*words: str) -> int:
@@ -200,6 +242,38 @@ def test_command__that_cannot_write_its_report_asks_nothing(
     said = capsys.readouterr()
     assert said.out == ""
     assert "file/out.json: not below a folder: nothing was run" in said.err
+    assert server.requests == []
+
+
+def test_command__does_not_write_two_reports_into_one_file(
+    command: Callable[..., int], server: FakeServer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    out = str(tmp_path / "out")
+    assert command("--only", "health", "--json", out, "--html", out) == 2
+    assert f"{out}: one file for two reports" in capsys.readouterr().err
+    assert server.requests == []
+
+
+def test_command__keeps_its_report_beside_a_spoiled_history(
+    command: Callable[..., int], tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / state.HISTORY_FILE).write_bytes(b"\xff\n")
+    assert command("--only", " health, first_token", "--json", str(tmp_path / "out.json")) == 0
+    (one,) = report.read(tmp_path / "out.json").nodes
+    assert {check.kind for check in one.checks} == {"pass", "note"}
+    assert len(state.lines(tmp_path / "state")) == 1
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "soon"])
+def test_command__refuses_a_limit_that_is_none(
+    command: Callable[..., int], server: FakeServer, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command("--only", "health", f"--timeout={given}")
+    assert caught.value.code == 2
+    assert f"argument --timeout: {given!r}: not a number above 0" in capsys.readouterr().err
     assert server.requests == []
 
 
@@ -271,6 +345,51 @@ def test_command__merges_files(command: Callable[..., int], tmp_path: Path) -> N
     assert command("--merge", *map(str, files)) == 0
     assert command("--merge", str(files[0])) == 1
     assert command("--merge", str(tmp_path / "none.json")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("blocks.8.readback", {"map": 3}),
+        ("blocks.8.readback", {
+            "documents": 0, "tokens": 1, "stretch": 1, "map": [], "bad": [], "hurt": 0,
+            "seed_dose": "",
+        }),
+        ("neighbours.alone", {"logprobs": ["x"]}),
+        ("ladder.256", {"tokens": 256}),
+        ("acceptance", {"drafts": None, "rates": [0.5]}),
+        ("overlay_applied.same_set", {"patches": [1]}),
+        ("overlay_applied.facts", {"facts": {"a": []}}),
+    ],
+)  # fmt: skip
+def test_command__does_not_merge_figures_of_another_shape(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    name: str, data: dict[str, object],
+) -> None:  # fmt: skip
+    odd = tmp_path / "odd.json"
+    report.write(Report([node(0, checks=[replace(GOOD, name=name, data=data)])]), odd)
+    assert command("--merge", str(odd), "--html", str(tmp_path / "x.html")) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"twinspark guard: {odd}: data of {name}: ")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [({"time": 1e300}, "nodes.0.time"), ({"time": -1e18}, "nodes.0.time"),
+     ({"equal": {"nnodes": "abc"}}, "equal of spark1: nnodes")],
+)  # fmt: skip
+def test_command__does_not_merge_an_odd_node(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object], where: str,
+) -> None:  # fmt: skip
+    odd = tmp_path / "odd.json"
+    report.write(Report([node(0, **changes)]), odd)
+    assert command("--merge", str(odd), "--html", str(tmp_path / "x.html")) == 2
+    said = capsys.readouterr().err
+    assert f"{odd}: " in said
+    assert f"{where}: " in said
+    assert len(said.splitlines()) == 1
 
 
 def test_table__shows_every_check() -> None:

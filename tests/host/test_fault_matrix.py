@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from host.fakepair import FAULTS, Pair, expectations
+from twinspark.host.ansible import judged
 from twinspark.host.checks import CHECKS, judge_recordings
 from twinspark.host.symptoms import SYMPTOMS
 
@@ -36,6 +38,102 @@ def test_healthy_pair__every_check_is_asked_and_passes(pair):
         not_ok
     )
     assert {one.check for one in verdicts} == {check.id for check in CHECKS}
+
+
+class Commands(dict):
+    """A recording's commands that note which of them a check looks at."""
+
+    def __init__(self, answers):
+        super().__init__(answers)
+        self.seen = set()
+
+    def get(self, key, default=None):
+        self.seen.add(key)
+        return super().get(key, default)
+
+
+def _with(recordings, **parts):
+    """Exchange parts of spark1's recording."""
+    return {**recordings, "spark1": {**recordings["spark1"], **parts}}
+
+
+@pytest.mark.parametrize("status", [1, 124])
+def test_failed_command__no_check_that_reads_it_is_ok(pair, status):
+    recordings = pair.both()
+    answers = recordings["spark1"]["commands"]
+    read = set()
+    for command, answer in answers.items():
+        for check in CHECKS:
+            failed = Commands({**answers, command: {**answer, "rc": status, "out": "", "err": ""}})
+            first = judge_recordings(_with(recordings, commands=failed), WISHES, {check.id})[0]
+            if command in failed.seen:
+                read.add(command)
+                assert first.state == "unknown", (command, first)
+                assert f"{' '.join(answer['argv'])}` ended with {status}" in first.actual
+    assert answers.keys() - read == {"product"}  # for a person to read
+
+
+GARBLED = ("smi_version", "policy", "units", "addr", "route", "neigh", "mlxlink", "ping")
+ODD_ADDRESSES = ('[{"mtu": "?"}]', '[{"addr_info": [{"family": "inet", "local": "?"}]}]')
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        *((command, text) for command in GARBLED for text in ("", "garbage\n", "{}")),
+        *(("addr", text) for text in ODD_ADDRESSES),
+        ("bios", ""),
+    ],
+)
+def test_garbled_answer__is_no_good_news(pair, command, text):
+    recordings = pair.both()
+    answers = {
+        name: {**answer, "out": text} if name.split(":")[0] == command else answer
+        for name, answer in recordings["spark1"]["commands"].items()
+    }
+    verdicts = judge_recordings(_with(recordings, commands=answers), WISHES)
+    assert {one.check for one in verdicts if one.state != "ok"} > {"memory_free"}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rails": [1], "samples": 3}', '{"rails": '])
+@pytest.mark.parametrize(
+    ("path", "check"),
+    [
+        ("/etc/twinspark/fabric.json", "gid_stable"),
+        ("/run/twinspark-clock.json", "clock_reached"),
+        ("/opt/twinspark/cuda/13.3/probe.json", "toolkit_compiles"),
+    ],
+)
+def test_torn_file__its_check_names_it_and_the_rest_goes_on(pair, path, check, text):
+    recordings = pair.both()
+    files = {**recordings["spark1"]["files"], path: text}
+    verdicts = judge_recordings(_with(recordings, files=files), WISHES)
+    assert {one.check for one in verdicts} == {one.id for one in CHECKS}
+    found = next(one for one in verdicts if (one.check, one.node) == (check, "spark1"))
+    assert found.state == "unknown"
+    assert path in found.actual
+
+
+def test_failed_ota_check__a_nought_in_its_words_is_no_good_news(pair):
+    recordings = pair.both()
+    answers = recordings["spark1"]["commands"]
+    failed = {**answers["ota"], "rc": 2, "out": "", "err": "error 0: no record"}
+    torn = _with(recordings, commands={**answers, "ota": failed})
+    assert judge_recordings(torn, WISHES, {"ota_whole"})[0].state == "wrong"
+
+
+def test_unanswered__is_told_and_is_no_success(pair):
+    recordings = pair.both()
+    refused = {"argv": ["dmesg"], "rc": 1, "out": "", "err": "dmesg: Operation not permitted"}
+    answers = {**recordings["spark1"]["commands"], "dmesg": refused}
+    texts = {name: json.dumps(one) for name, one in _with(recordings, commands=answers).items()}
+    result = judged(texts, ("log",), (), ())
+    said = "`dmesg` ended with 1: dmesg: Operation not permitted"
+    assert [said in line for line in result["unanswered"]["spark1"]] == [True, True]
+    assert result["warnings"] == result["unanswered"]
+    assert f"spark1: pcie_errors: unknown: {said}" in result["table"]
+    assert "2 unknown" in result["summary"]
+    assert said in judged(texts, ("log",), ("pcie_errors",), ())["wrong"]["spark1"][0]
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.check])

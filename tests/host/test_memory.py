@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from twinspark.host import memory
+from twinspark.host.__main__ import main
 from twinspark.host.memory import decide, engines, run
 
 GIB = 1024 * 1024
@@ -75,10 +76,38 @@ def test_engines__own_start_and_its_parents_are_none(tmp_path):
     assert engines(_proc(tmp_path, free=1, available=1), 77) == ()
 
 
+def test_engines__a_file_s_name_or_a_shell_that_speaks_of_one_is_none(tmp_path):
+    proc = _proc(tmp_path, free=1, available=1)
+    for process, words in {
+        91: "vim\0notes on vllm serve flags.md\0",
+        92: "VLLM::Worker_TP0\0",
+    }.items():
+        (proc / str(process)).mkdir()
+        (proc / str(process) / "cmdline").write_text(words)
+    assert engines(proc, 77) == (92,)
+
+
+@pytest.mark.parametrize("text", [None, "", "MemTotal: 1 kB\n"])
+def test_admission__memory_is_not_told__could_not_run(tmp_path, capsys, text):
+    proc = _proc(tmp_path, free=110, available=118)
+    (proc / "meminfo").unlink() if text is None else (proc / "meminfo").write_text(text)
+    assert main(["memory", "--need", "100", "--proc", str(proc)]) == 2
+    said = capsys.readouterr().err
+    assert (said.count("\n"), "meminfo" in said) == (1, True)
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-1", "much"])
+def test_admission__no_amount__is_refused(tmp_path, capsys, word):
+    with pytest.raises(SystemExit) as stopped:
+        main(["memory", "--proc", str(tmp_path), "--need", word])
+    assert stopped.value.code == 2
+    assert f"argument --need: invalid amount value: '{word}'" in capsys.readouterr().err
+
+
 def test_decide__held_by_others__says_how_to_look():
     held = decide({"MemFree": 20 * GIB, "MemAvailable": 30 * GIB}, 100, (), dropped=False)
     assert held.action == "refuse"
-    assert "ps --sort=-rss" in held.reason
+    assert "ps aux --sort=-rss" in held.reason
 
 
 def test_admission__of_a_cpu_engine__page_cache_gives_way_by_itself(tmp_path):

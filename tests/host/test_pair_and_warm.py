@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from twinspark.host import warm
+from twinspark.host import note, warm
 from twinspark.host.pair import bus_bandwidth, judge, mapped_nccl
 from twinspark.host.parse import sort_key
 
@@ -129,6 +129,38 @@ def test_warm__a_toolkit_but_no_module__is_a_wrong_release(tmp_path):
     done = _warm(tmp_path, steps=("no_such_module:gen",), more="CUDA_HOME=/usr/local/cuda\n")
     assert (done.returncode, "failed" in done.stdout) == (1, True)
     assert not (tmp_path / "warm.json").exists()
+
+
+@pytest.mark.parametrize("torn", ["", "[]", '{"release": "r'])
+def test_warm__torn_note__compiles_again_and_leaves_a_whole_one(tmp_path, torn):
+    (tmp_path / "warm.json").write_text(torn)
+    assert "compiled: 1 of 1" in _warm(tmp_path).stdout
+    assert "unchanged" in _warm(tmp_path).stdout
+    assert not list(tmp_path.glob(".warm*"))
+
+
+def test_note__is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    note.write(tmp_path / "n.json", {"a": 1})
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        note.write(tmp_path / "n.json", {"a": 2})
+    assert note.read(tmp_path / "n.json") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--env", "/nowhere/warm.env"], "/nowhere/warm.env"),
+        (["--step", "nocolon"], "argument --step: 'nocolon' is not module:function"),
+    ],
+)
+def test_warm__bad_argument__is_one_line(tmp_path, words, said):
+    command = [sys.executable, "-m", "twinspark.host.warm", "--cache", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--release", "r1", *words], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert said in done.stderr.splitlines()[-1]
 
 
 def test_warm__long_compilation__shows_progress(tmp_path, capsys, monkeypatch):

@@ -98,6 +98,71 @@ def test_clock__no_load__could_not_run(tmp_path, capsys):
     assert "ended with 1" in capsys.readouterr().out
 
 
+SMI = b"#!/bin/sh\necho 2200 MHz\n"
+LOAD = "exec sleep 9"
+
+
+def _clock(tmp_path, monkeypatch, burn, *words, smi=SMI, mode=0o755):
+    """Read the clock of a fake nvidia-smi while a shell script burns."""
+    (tmp_path / "nvidia-smi").write_bytes(smi)
+    (tmp_path / "nvidia-smi").chmod(mode)
+    (tmp_path / "burn").write_text(burn)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    command = ["clock", "--cap", "2200", "--warm", "0.2", "--seconds", "0.4"]
+    command += ["--write", str(tmp_path / "r.json"), "--burn", "sh", str(tmp_path / "burn")]
+    return main([*command, *words])
+
+
+@pytest.mark.parametrize(
+    ("burn", "said"),
+    [
+        ("exit 0", "sh ended with 0 before the reading was over: no word"),
+        ("echo no GPU >&2; exit 3", "sh ended with 3 before the reading was over: no GPU"),
+    ],
+)
+def test_clock__load_ends_too_early__could_not_run(tmp_path, monkeypatch, capsys, burn, said):
+    assert _clock(tmp_path, monkeypatch, burn) == 2
+    assert capsys.readouterr().out == said + "\n"
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_clock__load_that_talks__is_not_held_up(tmp_path, monkeypatch):
+    talk = "head -c 300000 /dev/zero"
+    assert _clock(tmp_path, monkeypatch, f"{talk}; {talk} >&2; touch {tmp_path}/past; {LOAD}") == 0
+    assert (tmp_path / "past").exists()
+
+
+@pytest.mark.parametrize(
+    ("smi", "mode"),
+    [
+        (b"#!/bin/sh\nprintf '\\377\\376'\n", 0o755),
+        (b"#!/bin/sh\nexec sleep 9\n", 0o755),
+        (SMI, 0o644),
+    ],
+)
+def test_clock__nvidia_smi_without_a_clock__could_not_run(tmp_path, monkeypatch, capsys, smi, mode):
+    monkeypatch.setattr(record, "SECONDS", 0.3)
+    assert _clock(tmp_path, monkeypatch, LOAD, smi=smi, mode=mode) == 2
+    assert capsys.readouterr().out == "nvidia-smi said no clock\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--write", "/nowhere/r.json"], "/nowhere/"),
+        (["--burn", "/nowhere/burn"], "/nowhere/burn"),
+        (["--warm", "-1"], "argument --warm: invalid amount value: '-1'"),
+    ],
+)
+def test_clock__bad_arguments__are_one_line(tmp_path, monkeypatch, capsys, words, said):
+    try:
+        status = _clock(tmp_path, monkeypatch, LOAD, *words)
+    except SystemExit as stopped:  # argparse's way
+        status = stopped.code
+    assert status == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_fake__not_about_a_spark__asks_the_real_program(tmp_path):
     assert _fake(_environment(tmp_path), "uname", "-s").stdout.strip() == "Linux"
 
@@ -121,6 +186,19 @@ def test_toolkit__listing__tells_machine_code_from_ptx(listing, expected):
     assert toolkit.inspect(listing, "sm_121a") == {"target": "sm_121a", **expected}
 
 
+@pytest.mark.parametrize("torn", ["", "[]", '{"mark": '])
+def test_toolkit__torn_note__compiles_again(tmp_path, monkeypatch, torn):
+    for name in ("nvcc", "ptxas", "cuobjdump"):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "burn.cu").write_text("")
+    (tmp_path / "probe.json").write_text(torn)
+    monkeypatch.setattr(toolkit, "links", lambda *_: True)
+    assert main(["toolkit", "--home", str(tmp_path), "--source", str(tmp_path / "burn.cu")]) == 1
+    assert json.loads((tmp_path / "probe.json").read_text())["links"] is True
+
+
 def test_toolkit__absent__could_not_run(tmp_path):
     places = ["--home", str(tmp_path / "no"), "--source", str(tmp_path / "no.cu")]
     assert main(["toolkit", *places]) == 2
@@ -135,6 +213,31 @@ def test_judge__recordings_from_files__wrong_is_1_and_unreadable_is_2(tmp_path, 
     assert "S04" in capsys.readouterr().out
     (tmp_path / "two.json").write_text("no recording")
     assert main(["judge", f"spark1={tmp_path}/two.json"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no JSON", "spark1: no recording: "),
+        ("[]", "spark1: no recording: '[]'"),
+        ('{"schema": "twinspark.host/1"}', "spark1: no recording of schema"),
+        (None, "'foo' is not NODE=FILE"),
+    ],
+)
+def test_judge__no_recording__is_one_line(tmp_path, capsys, text, said):
+    (tmp_path / "one.json").write_text(text or "")
+    assert main(["judge", f"spark1={tmp_path}/one.json" if text else "foo"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"twinspark.host judge: {said}")
+    assert told.count("\n") == 1
+
+
+def test_judge__a_program_gave_no_answer__is_no_success(tmp_path, capsys):
+    answer = {"argv": ["dmesg"], "rc": 1, "out": "", "err": "dmesg: Operation not permitted"}
+    recording = {"schema": record.SCHEMA, "commands": {"dmesg": answer}, "files": {}}
+    (tmp_path / "one.json").write_text(json.dumps(recording))
+    assert main(["judge", f"spark1={tmp_path}/one.json", "--only", "log"]) == 2
+    assert "unknown: `dmesg` ended with 1: dmesg: Operation not" in capsys.readouterr().out
 
 
 def test_bandwidth__a_loop_s_results__become_answers_by_rail():
@@ -167,6 +270,11 @@ def test_symptoms__the_document_is_what_the_table_says():
     document = ROOT / "docs" / "symptoms.md"
     again = ".venv/bin/python -m twinspark.host symptoms --write docs/symptoms.md"
     assert document.read_text(encoding="utf-8") == render(), f"run: {again}"
+
+
+def test_symptoms__cannot_be_written__is_one_line(capsys):
+    assert main(["symptoms", "--write", "/nowhere/symptoms.md"]) == 2
+    assert re.fullmatch(r"twinspark.host symptoms: .*/nowhere/.*\n", capsys.readouterr().err)
 
 
 def test_symptoms__every_row_is_looked_for_by_somebody():

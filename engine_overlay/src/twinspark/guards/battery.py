@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from twinspark.guards.model import Check, Fingerprint  # noqa: TC001 - pydantic resolves them
+from twinspark.guards.model import Check, Fingerprint, Moment  # noqa: TC001 - for pydantic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Progress:
     """
 
     battery: Literal["quick", "full"]
-    started: float
+    started: Moment
     seed: int
     fingerprint: Fingerprint
     guards: list[str]
@@ -114,6 +114,11 @@ class Folder:
             return _PROGRESS.validate_json(self.progress.read_bytes())
         except (OSError, ValidationError):
             return None
+
+    def open_log(self, arguments: Sequence[str], *, anew: bool) -> None:
+        """Begin the log of a battery, or go on with it, with a line that says what runs."""
+        with self.log.open("wb" if anew else "ab") as log:
+            log.write(f"--- {time.strftime('%F %T')} {' '.join(arguments)}\n".encode())
 
     def lock(self, tries: int = 5) -> int:
         """Take the node's battery lock.
@@ -178,8 +183,6 @@ def detach(folder: Folder, arguments: Sequence[str], held: int) -> int:
     """
     command = [sys.executable, "-c", _START, "battery", *arguments, "--lock-fd", str(held)]
     with folder.log.open("ab") as log:
-        log.write(f"--- {time.strftime('%F %T')} {' '.join(arguments)}\n".encode())
-        log.flush()
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True, pass_fds=[held], cwd="/",
@@ -214,13 +217,14 @@ def stop(folder: Folder, patience: float = 10.0) -> str:
 
 def status(folder: Folder) -> tuple[str, int]:
     """A line about the running or last battery, and an exit status (2 = none, or interrupted)."""
+    runs = folder.running()  # asked first: what ends between the two is finished, not interrupted
     now = folder.read()
     if now is None:
         return "no battery has run on this node", 2
     count = f"{len(now.done)} of {len(now.guards)} guards"
     failed = sum(check.ok is False for check in now.checks)
     age = f"started {time.strftime('%F %T', time.localtime(now.started))}"
-    if folder.running():
+    if runs:
         left = [name for name in now.guards if name not in now.done]
         doing = f", now {left[0]}" if left else ""
         pid = folder.holder()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 import time
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,12 +29,14 @@ from twinspark.guards.settings import SettingsError
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Literal
+    from collections.abc import Callable, Iterator
+    from typing import Literal, TextIO
 
     from twinspark.guards.context import Context
 
 WAIT_S: Final = 0.5
 SETTLE_S: Final = 10.0
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +69,14 @@ def run(args: argparse.Namespace) -> int:
         cli.complain("twinspark battery: say what: quick, full, status, resume, stop, history, log")
         return 2
     folder = Folder(args.state / "battery")
+    do = _start if args.what in {"quick", "full", "resume"} else _ask
+    return _complaining(lambda: do(args, folder, console))
+
+
+def _complaining(do: Callable[[], int]) -> int:
+    """The exit status of `do`; 2 and a line where it could not."""
     try:
-        if args.what in {"quick", "full", "resume"}:
-            return _start(args, folder, console)
-        return _ask(args, folder, console)
+        return do()
     except (BatteryError, SettingsError, report.ReportError, ValueError) as error:
         cli.complain(f"twinspark battery: {error}")
         return 2
@@ -82,8 +91,13 @@ def _ask(args: argparse.Namespace, folder: Folder, console: Console) -> int:
         console.print(stop(folder), markup=False)
     elif args.what == "history":
         console.print(trend.table(state.lines(args.state), args.state))
-    elif folder.log.exists():
-        console.out(folder.log.read_text(encoding="utf-8"), end="")
+    else:
+        try:
+            text = folder.log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            why = f"{folder.log}: {error.strerror}: has a battery run on this node?"
+            raise BatteryError(why) from error
+        console.out(text, end="")
     return code
 
 
@@ -104,10 +118,12 @@ def _start(args: argparse.Namespace, folder: Folder, console: Console) -> int:
             # here, in sight: what can fail does so now, and `status` knows of it from the start
             folder.claim(held, os.getpid())
             folder.write(_begin(args, folder))
-        if args.foreground or args.lock_fd is not None:
+            folder.open_log(_arguments(args), anew=args.what != "resume")
+        if args.lock_fd is not None:
             return _run(args, folder, console)
-        if args.what != "resume":
-            folder.log.unlink(missing_ok=True)
+        if args.foreground:
+            with _logged(folder):
+                return _complaining(lambda: _run(args, folder, console))
         pid = detach(folder, _arguments(args), held)
     finally:
         os.close(held)
@@ -115,6 +131,34 @@ def _start(args: argparse.Namespace, folder: Folder, console: Console) -> int:
         f"{args.what}: pid {pid}, log {folder.log}; twinspark battery status", markup=False
     )
     return _wait(folder) if args.wait else 0
+
+
+class _Both(io.TextIOBase):
+    """A terminal, and the log without the terminal's colours."""
+
+    def __init__(self, terminal: TextIO, log: TextIO) -> None:
+        self.terminal, self.log = terminal, log
+
+    def write(self, text: str) -> int:
+        self.log.write(_COLOUR.sub("", text))
+        return self.terminal.write(text)
+
+    def flush(self) -> None:
+        self.terminal.flush()
+
+    def isatty(self) -> bool:
+        return self.terminal.isatty()
+
+
+@contextmanager
+def _logged(folder: Folder) -> Iterator[None]:
+    """What a battery says in the foreground stands in its log as well, line by line."""
+    with (
+        folder.log.open("a", encoding="utf-8", buffering=1) as log,
+        redirect_stdout(_Both(sys.stdout, log)),
+        redirect_stderr(_Both(sys.stderr, log)),
+    ):
+        yield
 
 
 def _wait(folder: Folder) -> int:
@@ -191,8 +235,7 @@ def _run(args: argparse.Namespace, folder: Folder, console: Console) -> int:
         replace(context, seed=progress.seed), cli.label(context.system), [*progress.checks, note]
     )
     whole = not {"--only", "--skip", "--local", "--api"} & set(progress.arguments)
-    uptime = context.system.uptime_hours(context.settings.unit)
-    state.record(made, args.state, whole=whole, uptime_h=uptime)
+    cli.remember(made, context, args.state, whole=whole)
     whole_report = Report([made])
     report.write(whole_report, folder.report)
     page = args.html or folder.report.with_suffix(".html")

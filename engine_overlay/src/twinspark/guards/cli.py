@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import random
 import sys
 from pathlib import Path
@@ -20,12 +22,27 @@ from twinspark.guards.settings import SettingsError, load
 from twinspark.guards.system import ABSENT, System, version
 
 if TYPE_CHECKING:
-    import argparse
-
     from twinspark.guards.context import Guard
+    from twinspark.guards.model import NodeReport
 
 STATE_DIR: Final = Path("/var/lib/twinspark")
 CURRENT: Final = Path("/opt/twinspark/current/etc")
+DAY_S: Final = 86_400.0
+
+
+def seconds(text: str) -> float:
+    """A limit in seconds, for argparse.
+
+    Raises:
+        ArgumentTypeError: Not a number above 0 and up to a day.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= DAY_S:
+        raise argparse.ArgumentTypeError(f"{text!r}: not a number above 0 and up to {DAY_S:g}")
+    return value
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +56,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report here")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page here")
     parser.add_argument("--seed", type=int, help="seed of the prompts; default: a new one")
-    parser.add_argument("--timeout", type=float, default=120.0, help="limit a request, seconds")
+    parser.add_argument("--timeout", type=seconds, default=120.0, help="limit a request, seconds")
     parser.add_argument("--state", type=Path, default=STATE_DIR, help="folder of state and history")
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent")
     parser.add_argument("--list", action="store_true", help="print the guards")
@@ -98,13 +115,18 @@ def run_here(args: argparse.Namespace, battery: Battery, console: Console) -> in
         now = context.system.fingerprint()
         checks.append(state.fingerprint_check(context.node, now, args.state))
     made = runner.node_report(context, label(context.system), checks)
+    whole = not args.only and not args.skip and args.where == "all"
+    remember(made, context, args.state, whole=whole)
+    return finish(Report([made]), args.json, args.html, console)
+
+
+def remember(made: NodeReport, context: Context, folder: Path, *, whole: bool) -> None:
+    """Put a run into the history; where that fails it says so, and the report goes on."""
+    uptime = context.system.uptime_hours(context.settings.unit)
     try:
-        whole = not args.only and not args.skip and args.where == "all"
-        uptime = context.system.uptime_hours(context.settings.unit)
-        state.record(made, args.state, whole=whole, uptime_h=uptime)
+        state.record(made, folder, whole=whole, uptime_h=uptime)
     except OSError as error:
         complain(f"no history kept: {error}")
-    return finish(Report([made]), args.json, args.html, console)
 
 
 def finish(made: Report, json: Path | None, html: Path | None, console: Console) -> int:
@@ -169,8 +191,8 @@ def label(system: System) -> str:
 
 
 def names(text: str) -> list[str]:
-    """`a,b` to a list."""
-    return [name for name in text.split(",") if name]
+    """`a, b` to a list."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def progress(checks: list[Check], console: Console) -> None:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
-from twinspark.guards.wire import ChatReply, Completion, CompletionReply, Model, parse
+from twinspark.guards.wire import (
+    ChatReply,
+    Chunk,
+    Completion,
+    CompletionReply,
+    Model,
+    Tokens,
+    parse,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     from twinspark.guards.model import Kind
 
 Prompt = str | list[int]
 TOP_LOGPROBS: Final = 2  # the answer and its best rival: enough for a margin
+# of one answer: far above 512 streamed tokens, and above /metrics
+MOST_BYTES: Final = 8 * 2**20
 
 
 class GuardError(Exception):
@@ -41,12 +51,12 @@ class SlowError(GuardError):
 
 
 class RefusedError(GuardError):
-    """An HTTP status other than 2xx."""
+    """An HTTP status other than 2xx, or an error in a stream that began with 2xx."""
 
     kind: Kind = "refused"
 
 
-class ForeignError(RefusedError):
+class ForeignError(GuardError):
     """An HTTP status of 2xx with a body that is not what the API promises."""
 
     kind: Kind = "wrong"
@@ -64,7 +74,7 @@ class Plan:
         requests: HTTP requests.
         prompt_tokens: Prompt tokens of all requests, cached ones included.
         completion_tokens: Completion tokens asked for.
-        seconds: Limit for one request, in seconds.
+        seconds: Limit for one request, in seconds, to the end of its answer.
         what: One line for the dry run.
     """
 
@@ -144,42 +154,59 @@ class Client:
         if over:
             raise BudgetError(f"spent {self.spent}, planned {self.plan}: nothing more is sent")
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    def _pieces(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> Iterator[bytes]:
+        """The body of an answer as it comes.
+
+        Raises:
+            GuardError: There is none, or more of it than one answer may take.
+        """
+        limit, size, said = self.plan.seconds, 0, b""
+        end = time.monotonic() + limit  # httpx limits each read, not their sum
         try:
-            reply = self._http.request(method, path, json=body)
+            with self._http.stream(method, path, json=body) as reply:
+                for piece in reply.iter_bytes():
+                    size += len(piece)
+                    if size > MOST_BYTES:
+                        raise ForeignError(f"{path}: an answer of more than {MOST_BYTES:,} bytes")
+                    if time.monotonic() > end:
+                        raise SlowError(f"{path}: no end of the answer within {limit:g} s")
+                    if reply.is_success:
+                        yield piece
+                    else:
+                        said += piece
+                if not reply.is_success:
+                    why = said[:160].decode(errors="replace").strip()
+                    raise RefusedError(f"{path}: HTTP {reply.status_code} {why}")
         except httpx.TimeoutException as error:
-            raise SlowError(f"{path}: no answer within {self.plan.seconds:g} s") from error
+            raise SlowError(f"{path}: no answer within {limit:g} s") from error
+        except httpx.DecodingError as error:
+            raise ForeignError(f"{path}: not what the API promises: {error}") from error
         except httpx.TransportError as error:
             raise UnreachableError(f"{self.url}{path}: {error}") from error
-        if not reply.is_success:
-            raise RefusedError(f"{path}: HTTP {reply.status_code} {reply.text[:160].strip()}")
-        return reply
 
-    def get(self, path: str) -> httpx.Response:
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
+        return b"".join(self._pieces(method, path, body)).decode(errors="replace")
+
+    def get(self, path: str) -> str:
         """GET a path of the server; counts as one request."""
         self._book(0, 0)
         return self._send("GET", path)
 
     def fetch(self, model: type[Model], path: str) -> Model:
         """GET a path and read its JSON."""
-        return _read(model, self.get(path))
+        return _read(model, path, self.get(path))
 
     def metrics(self) -> dict[str, float]:
         """`/metrics` as `name{labels}` -> value, the label `engine` and `model_name` left out."""
-        return parse_metrics(self.get("/metrics").text)
+        return parse_metrics(self.get("/metrics"))
 
     def tokenize(self, text: str) -> list[int]:
         """The server's own token ids of a text, special tokens included."""
         self._book(0, 0)
-        reply = self._send("POST", "/tokenize", {"model": self.model, "prompt": text})
-        try:
-            body = reply.json()
-        except ValueError as error:
-            raise ForeignError(f"/tokenize: not JSON: {reply.text[:120]}") from error
-        ids = body.get("tokens") if isinstance(body, dict) else None
-        if not isinstance(ids, list) or not ids:
-            raise ForeignError("/tokenize: no list of tokens in the answer")
-        return [int(token) for token in ids]
+        path, body = "/tokenize", {"model": self.model, "prompt": text}
+        return _read(Tokens, path, self._send("POST", path, body)).tokens
 
     def complete(
         self, prompt: Prompt, max_tokens: int = 1, salt: str | None = None, **extra: object
@@ -202,10 +229,11 @@ class Client:
             **extra,
         }
         started = time.monotonic()
-        reply = _read(CompletionReply, self._send("POST", "/v1/completions", body))
+        path = "/v1/completions"
+        reply = _read(CompletionReply, path, self._send("POST", path, body))
         found = reply.completions(time.monotonic() - started)
         if len(found) != len(prompts):
-            raise ForeignError(f"/v1/completions: {len(found)} answers to {len(prompts)} prompts")
+            raise ForeignError(f"{path}: {len(found)} answers to {len(prompts)} prompts")
         return found
 
     def chat(
@@ -226,7 +254,8 @@ class Client:
             **extra,
         }
         started = time.monotonic()
-        reply = _read(ChatReply, self._send("POST", "/v1/chat/completions", body))
+        path = "/v1/chat/completions"
+        reply = _read(ChatReply, path, self._send("POST", path, body))
         return reply.completion(time.monotonic() - started)
 
     def stream(
@@ -242,26 +271,30 @@ class Client:
             "model": self.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0,
             "stream": True, **({"cache_salt": salt} if salt else {}), **extra,
         }  # fmt: skip
-        started = time.monotonic()
-        try:
-            with self._http.stream("POST", "/v1/completions", json=body) as reply:
-                if not reply.is_success:
-                    raise RefusedError(f"/v1/completions: HTTP {reply.status_code}")
-                for line in reply.iter_lines():
-                    if line.startswith("data: {"):
-                        choices = json.loads(line[6:]).get("choices") or [{}]
-                        yield time.monotonic() - started, str(choices[0].get("text", ""))
-        except httpx.TimeoutException as error:
-            raise SlowError(f"stream: no chunk within {self.plan.seconds:g} s") from error
-        except httpx.TransportError as error:
-            raise UnreachableError(f"stream: {error}") from error
+        started, path = time.monotonic(), "/v1/completions"
+        for event in _events(self._pieces("POST", path, body)):
+            chunk = _read(Chunk, path, event)
+            if chunk.error:
+                raise RefusedError(f"{path}: {chunk.error.message}")
+            yield time.monotonic() - started, chunk.text
 
 
-def _read(model: type[Model], reply: httpx.Response) -> Model:
+def _events(pieces: Iterable[bytes]) -> Iterator[str]:
+    """What the `data:` lines of a stream carry, its `[DONE]` left out."""
+    rest = b""
+    for piece in chain(pieces, [b"\n"]):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            data = line.removeprefix(b"data:").strip()
+            if line.startswith(b"data:") and data != b"[DONE]":
+                yield data.decode(errors="replace")
+
+
+def _read(model: type[Model], path: str, body: str) -> Model:
     try:
-        return parse(model, reply.text)
+        return parse(model, body)
     except ValueError as error:
-        raise ForeignError(f"{reply.url.path}: {error}") from error
+        raise ForeignError(f"{path}: {error}") from error
 
 
 def parse_metrics(exposition: str) -> dict[str, float]:

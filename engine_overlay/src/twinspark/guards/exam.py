@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from twinspark.guards import recall
-from twinspark.guards.client import RefusedError
+from twinspark.guards.client import ForeignError, RefusedError
 
 if TYPE_CHECKING:
     from twinspark.guards.client import Client, Prompt
@@ -179,6 +179,7 @@ _FILLER: Final = (
     "A box of spare keys lies in the lower drawer of the desk.",
 )
 CHARACTERS_A_TOKEN: Final = 4.4  # a rough estimate, until `fitted` measures it
+PLAUSIBLE: Final = (0.5, 8.0)  # characters a token: one of bytes has 1, one of whole words 6
 SAMPLE_TOKENS: Final = 2000
 
 
@@ -198,12 +199,20 @@ class ContentExam:
         self.characters_a_token = characters_a_token
 
     def fitted(self, client: Client) -> ContentExam:
-        """Measure characters a token on a sample; a server without `/tokenize` is estimated."""
+        """Measure characters a token on a sample; a server without `/tokenize` is estimated.
+
+        Raises:
+            ForeignError: No tokenizer makes so many, or so few, tokens of the sample.
+        """
         sample = str(self.needles(SAMPLE_TOKENS, 5, 1).document)
         try:
-            return ContentExam(len(sample) / len(client.tokenize(sample)))
+            count = len(client.tokenize(sample))
         except RefusedError:
             return self
+        low, high = PLAUSIBLE
+        if not low <= len(sample) / count <= high:
+            raise ForeignError(f"/tokenize: {count} tokens for {len(sample)} characters of English")
+        return ContentExam(len(sample) / count)
 
     def short(self, seed: int) -> Question:
         """One entry without filler; the question repeats most of it."""

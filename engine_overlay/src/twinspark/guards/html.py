@@ -78,7 +78,7 @@ def pictures(report: Report) -> Iterator[tuple[str, str]]:
     if arms:
         caption = (
             "Guard 5: nats lost by the same answer alone and in company; the dashed line is the "
-            "first seed's soft answer (0.74, on Spark)"
+            "first seed's soft answer (0.74, the field's figure)"
         )
         yield caption, svg.arms(arms)
     rungs = [
@@ -93,7 +93,7 @@ def pictures(report: Report) -> Iterator[tuple[str, str]]:
         drafts = found["acceptance"]["drafts"]
         caption = (
             f"Draft acceptance by position over {drafts:.0f} drafts; dashed: the second seed's "
-            "position 0 with the wrong slot (0.41) and the right one (0.74), on Spark"
+            "position 0 with the wrong slot (0.41) and the right one (0.74), the field's figures"
         )
         yield caption, svg.bars(rates, [str(at) for at in range(len(rates))], [0.41, 0.74])
 
@@ -112,7 +112,7 @@ def _dose(doses: list[dict[str, Any]]) -> tuple[str, str]:
     seed = "; ".join(f"{data['documents']}: {data['seed_dose']}" for data in doses)
     caption = (
         "Guard 4, dose response: share of documents hurt by how many prefilled together. "
-        f"The first seed's server before its fix (on Spark): {seed}"
+        f"The first seed's server before its fix (the field's figures): {seed}"
     )
     shares = [data["hurt"] / data["documents"] for data in doses]
     return caption, svg.bars(shares, [f"{data['documents']} documents" for data in doses], [])

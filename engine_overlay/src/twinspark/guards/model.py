@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence  # noqa: TC003 - pydantic resolves the annotations
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError
 
 SCHEMA: Final = "twinspark.guard/1"
 
@@ -21,6 +24,7 @@ Kind = Literal[
     "broken",  # the guard itself could not run
 ]
 Scope = Literal["local", "api", "merge"]
+Moment = Annotated[float, Field(ge=0, lt=253_402_300_800)]  # Unix seconds, to the year 9999
 FAILURES: Final[frozenset[str]] = frozenset(
     {"wrong", "truncated", "slow", "unreachable", "refused", "missing"}
 )
@@ -91,7 +95,7 @@ class NodeReport:
 
     node: str
     rank: int
-    time: float
+    time: Moment
     label: str
     battery: str
     seed: int
@@ -143,6 +147,14 @@ def verdict(  # noqa: PLR0913, PLR0917 - the columns of the table, in its order
 def no_verdict(name: str, node: str, kind: Literal["note", "skipped", "broken"], why: str) -> Check:
     """A line without a verdict; it never counts as a check that ran."""
     return Check(name, node, None, "", "", why, kind)
+
+
+def first_error(error: ValidationError) -> str:
+    """`where: what is wrong` of a record's first error: one line, no names of classes."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    what = re.sub(r" or (an )?instance of \w+", "", first["msg"])
+    return f"{where}: {what}" if where else what
 
 
 def shorten(items: Sequence[str], limit: int = 6) -> str:

@@ -19,7 +19,9 @@ import random
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+
+from twinspark.guards.model import first_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,9 +86,18 @@ def read_oracle(path: Path) -> Oracle:
 
     Raises:
         OSError: There is no such file.
-        ValueError: It is not an oracle of this schema.
+        ValueError: It is not an oracle of this schema; the text names the file.
     """
-    return TypeAdapter(Oracle).validate_json(path.read_bytes())
+    body = path.read_bytes()
+    try:
+        oracle = TypeAdapter(Oracle).validate_json(body)
+    except ValidationError as error:
+        raise ValueError(f"{path}: not an oracle: {first_error(error)}") from error
+    # the defaults are one checkpoint's figures: another's file must not borrow them
+    absent = asdict(oracle).keys() - json.loads(body).keys()
+    if absent:
+        raise ValueError(f"{path}: not an oracle: without {', '.join(sorted(absent))}")
+    return oracle
 
 
 @dataclass(frozen=True, slots=True)

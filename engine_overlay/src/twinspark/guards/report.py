@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Final
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from twinspark.guards.model import Check, Kind, NodeReport, Report, shorten, verdict
+from twinspark.guards.model import (
+    Check,
+    Kind,
+    NodeReport,
+    Report,
+    first_error,
+    shorten,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +34,57 @@ _STYLE: Final[dict[Kind, str]] = {
 
 class ReportError(Exception):
     """A report file cannot be read or written; the text names it."""
+
+
+# What pictures and merge take from a check's figures, and from a node's facts. Checked where a
+# file comes in; the figures themselves stay as they are.
+_Count = Annotated[int, Field(ge=0, le=10**9)]
+
+
+class _Readback(BaseModel):
+    documents: Annotated[int, Field(ge=1, le=10**9)]
+    tokens: _Count
+    stretch: _Count
+    map: list[Annotated[str, Field(min_length=1)]]
+    bad: list[object]
+    hurt: _Count
+    seed_dose: str
+
+
+class _Arm(BaseModel):
+    logprobs: list[float | None] = []
+
+
+class _Rung(BaseModel):
+    tokens: _Count
+    marks: list[str]
+
+
+class _Acceptance(BaseModel):
+    drafts: float
+    rates: list[float | None]
+
+
+class _SameSet(BaseModel):
+    patches: list[tuple[str, str]] = []
+
+
+class _WorkerFacts(BaseModel):
+    facts: dict[str, str] = {}
+
+
+class _Equal(BaseModel):
+    nnodes: str = Field("1", pattern=r"^[0-9]{1,3}$")
+
+
+_SHAPES: Final[dict[str, type[BaseModel]]] = {
+    "*.readback": _Readback,
+    "neighbours.*": _Arm,
+    "ladder.*": _Rung,
+    "acceptance": _Acceptance,
+    "overlay_applied.same_set": _SameSet,
+    "overlay_applied.facts": _WorkerFacts,
+}
 
 
 def write(report: Report, path: Path) -> None:
@@ -56,8 +116,11 @@ def check_writable(*paths: Path | None) -> None:
     """Find out before a run whether its report can be written after it; leaves nothing behind.
 
     Raises:
-        ReportError: One cannot.
+        ReportError: One cannot, or two would be one file.
     """
+    given = [path.resolve() for path in paths if path]
+    if len(set(given)) < len(given):
+        raise ReportError(f"{given[0]}: one file for two reports: nothing was run")
     for path in paths:
         if path is None:
             continue
@@ -90,12 +153,28 @@ def read(path: Path) -> Report:
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
     try:
-        return _REPORT.validate_json(body)
+        report = _REPORT.validate_json(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        parts = (str(path), "not a report of this version", where, first["msg"])
-        raise ReportError(": ".join(part for part in parts if part)) from error
+        raise ReportError(f"{path}: not a report of this version: {first_error(error)}") from error
+    _check_shapes(report, path)
+    return report
+
+
+def _check_shapes(report: Report, path: Path) -> None:
+    parts: list[tuple[str, type[BaseModel], object]] = [
+        (f"equal of {node.node}", _Equal, node.equal) for node in report.nodes
+    ]
+    parts += [
+        (f"data of {check.name}", shape, check.data)
+        for check in report.every()
+        for pattern, shape in _SHAPES.items()
+        if check.data and fnmatchcase(check.name, pattern)
+    ]
+    for name, shape, values in parts:
+        try:
+            shape.model_validate(values)
+        except ValidationError as error:
+            raise ReportError(f"{path}: {name}: {first_error(error)}") from error
 
 
 def merge(reports: list[Report]) -> Report:

@@ -36,15 +36,14 @@ def run_one(guard: Guard, context: Context) -> list[Check]:
     if why:
         return [no_verdict(guard.name, context.node, "skipped", why)]
     started = time.monotonic()
-    given = replace(context, plan=guard.plan(context))
     try:
-        checks = guard.run(given)
+        checks = guard.run(replace(context, plan=guard.plan(context)))
     except GuardError as error:
         failed = None if error.kind == "broken" else False
         checks = [
             Check(guard.name, context.node, failed, "an answer", error.kind, str(error), error.kind)
         ]
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other guards' results stay
         # no verdict on the server: the guard could not do its work here
         checks = [
             no_verdict(guard.name, context.node, "broken", f"{type(error).__name__}: {error}")

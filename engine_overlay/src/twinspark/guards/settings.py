@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from twinspark.guards.model import first_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FILES: Final = ("serve.yaml", "engine.env", "node.env")
+_Model = TypeVar("_Model", bound=BaseModel)
 DEFAULT_UNIT: Final = "vllm-deepseek-mxfp4@{variant}.service"
 
 
@@ -36,6 +39,14 @@ class _Serve(BaseModel):
     node_rank: int = Field(0, alias="node-rank")
     nnodes: int = 1
     headless: bool = False
+
+
+class _Node(BaseModel):
+    """What `node.env` says over `serve.yaml`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    rank: int = Field(alias="TWINSPARK_RANK", ge=0)
+    nnodes: int = Field(alias="TWINSPARK_NNODES", ge=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +118,45 @@ def read_env(text: str, where: str) -> dict[str, str]:
     return values
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}: is the variant deployed?") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{path}:{line}: not UTF-8 text") from error
+
+
+def _yaml(text: str, path: Path) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise SettingsError(f"{path}:{line}: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:  # a character that YAML forbids; 2026-99-99
+        raise SettingsError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _checked(model: type[_Model], values: object, path: Path) -> _Model:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(f"{path}: {first_error(error)}") from error
+
+
 def load(etc: Path) -> Settings:
     """Read the three files.
 
     Raises:
         SettingsError: One is missing or unreadable.
     """
-    texts = {}
-    for name in FILES:
-        try:
-            texts[name] = (etc / name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise SettingsError(
-                f"{etc / name}: {error.strerror}: is the variant deployed?"
-            ) from error
-    try:
-        serve = _Serve.model_validate(yaml.safe_load(texts["serve.yaml"]))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise SettingsError(f"{etc / 'serve.yaml'}: {error}") from error
+    texts = {name: _text(etc / name) for name in FILES}
+    serve_yaml = etc / "serve.yaml"
+    serve = _checked(_Serve, _yaml(texts["serve.yaml"], serve_yaml), serve_yaml)
     node_env = read_env(texts["node.env"], str(etc / "node.env"))
+    ranks = {"TWINSPARK_RANK": serve.node_rank, "TWINSPARK_NNODES": serve.nnodes, **node_env}
+    node = _checked(_Node, ranks, etc / "node.env")
     host = "127.0.0.1" if serve.host in {"0.0.0.0", "::"} else serve.host  # noqa: S104 - compared
     return Settings(
         etc=etc,
@@ -138,8 +169,8 @@ def load(etc: Path) -> Settings:
         max_num_seqs=serve.max_num_seqs,
         max_num_batched_tokens=serve.max_num_batched_tokens,
         speculates=bool(serve.speculative_config),
-        rank=int(node_env.get("TWINSPARK_RANK", serve.node_rank)),
-        nnodes=int(node_env.get("TWINSPARK_NNODES", serve.nnodes)),
+        rank=node.rank,
+        nnodes=node.nnodes,
         headless=serve.headless,
         engine_env=read_env(texts["engine.env"], str(etc / "engine.env")),
         node_env=node_env,

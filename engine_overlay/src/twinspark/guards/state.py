@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from twinspark.guards.model import Check, Fingerprint, NodeReport, exit_status, no_verdict
+from twinspark.guards.model import (
+    Check,
+    Fingerprint,
+    Moment,
+    NodeReport,
+    exit_status,
+    no_verdict,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +39,7 @@ class LastFull:
         fingerprint: Versions it ran on.
     """
 
-    time: float
+    time: Moment
     fingerprint: Fingerprint
 
 
@@ -51,9 +58,10 @@ class HistoryLine:
         fingerprint: Versions.
         uptime_h: Hours since the engine's start; None = unknown, as in lines of earlier versions.
         margins: Smallest margin by where it was asked, nats: `margin`, and Guard 5's arms.
+        whole: Whether every guard of the battery was asked for; None as for `uptime_h`.
     """
 
-    time: float
+    time: Moment
     battery: str
     status: int
     seed: int
@@ -63,6 +71,7 @@ class HistoryLine:
     fingerprint: Fingerprint
     uptime_h: float | None = None
     margins: dict[str, float] = field(default_factory=dict)
+    whole: bool | None = None
 
 
 def last_full(folder: Path) -> LastFull | None:
@@ -119,18 +128,20 @@ def record(report: NodeReport, folder: Path, *, whole: bool, uptime_h: float | N
         report.fingerprint,
         None if uptime_h is None else round(uptime_h, 3),
         smallest_margins(report.checks),
+        whole,
     )  # fmt: skip
     with (folder / f".{HISTORY_FILE}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a guard and a battery may end together
-        _append(folder, json.dumps(asdict(line)))
+        _append(folder, json.dumps(asdict(line)).encode())
 
 
-def _append(folder: Path, line: str) -> None:
+def _append(folder: Path, line: bytes) -> None:
+    """Add a line; those that nobody can read stay as they are."""
     path = folder / HISTORY_FILE
-    kept = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    kept = path.read_bytes().splitlines() if path.exists() else []
     texts = [*kept[-(HISTORY_LINES - 1) :], line]
     part = folder / f".{HISTORY_FILE}.{os.getpid()}"
-    part.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    part.write_bytes(b"\n".join(texts) + b"\n")
     part.replace(path)
 
 
@@ -140,16 +151,18 @@ def smallest_margins(checks: list[Check]) -> dict[str, float]:
     for check in checks:
         guard, _, arm = check.name.partition(".")
         if guard in {"margin", "neighbours"} and check.data:
-            margins = [m for m in check.data.get("margins", []) if not math.isnan(m)]
+            # a NaN that has been through the file of an interrupted battery is None
+            given = check.data.get("margins", [])
+            margins = [m for m in given if m is not None and not math.isnan(m)]
             if margins:
                 found[arm or guard] = round(min(margins), 4)
     return found
 
 
 def lines(folder: Path) -> list[HistoryLine]:
-    """The history, oldest first; lines of another version are left out."""
+    """The history, oldest first; lines that cannot be read are left out."""
     try:
-        text = (folder / HISTORY_FILE).read_text(encoding="utf-8")
+        text = (folder / HISTORY_FILE).read_bytes()
     except OSError:
         return []
     read = TypeAdapter(HistoryLine)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from html import escape
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WIDTH: Final = 640
 LEFT: Final = 120  # room for row labels
@@ -101,7 +104,7 @@ def arms(logprobs: dict[str, list[float | None]]) -> str:
         canvas.line(at, 0, at, floor, "rule")
         canvas.text(at, floor + 16, f"{10.0**power:g}", "middle")
     canvas.text(0, floor + 16, "nats lost")
-    # the first seed's soft answer to the same question, alone on an aged server (on Spark)
+    # the first seed's soft answer to the same question, alone on an aged server: the field's figure
     canvas.line(x(-0.74), 0, x(-0.74), floor, "yardstick")
     for row, (name, values) in enumerate(logprobs.items()):
         canvas.text(0, row * 30 + 20, name)
@@ -126,8 +129,8 @@ def ladder(rungs: list[tuple[int, list[str]]]) -> str:
     return canvas.done()
 
 
-def bars(values: list[float], names: list[str], yardsticks: list[float]) -> str:
-    """Shares between 0 and 1 as bars, with yardsticks across."""
+def bars(values: Sequence[float | None], names: list[str], yardsticks: list[float]) -> str:
+    """Shares between 0 and 1 as bars, with yardsticks across; None and NaN are left out."""
     canvas = Canvas(170, "shares")
     step = (WIDTH - LEFT) / max(len(values), 1)
     wide = min(step * 0.6, 60.0)
@@ -139,6 +142,8 @@ def bars(values: list[float], names: list[str], yardsticks: list[float]) -> str:
         canvas.line(LEFT, y(mark), WIDTH, y(mark), "rule")
         canvas.text(LEFT - 8, y(mark) + 4, f"{mark:g}", "end")
     for index, (value, name) in enumerate(zip(values, names, strict=True)):
+        if value is None or math.isnan(value):
+            continue
         middle = LEFT + step * (index + 0.5)
         box = (middle - wide / 2, y(value), wide, 140 - y(value))
         canvas.rect(box, "bar", f"{name}: {value:.2f}")

@@ -60,10 +60,19 @@ def summary(lines: Sequence[HistoryLine]) -> list[str]:
     if not lines:
         return ["no run is recorded yet"]
     now = [line for line in lines if line.fingerprint == lines[-1].fingerprint]
-    ages = [line.uptime_h for line in now if line.uptime_h is not None]
+    whole = [line for line in now if line.whole is not False and line.status != 2]
+    ages = [line.uptime_h for line in whole if line.uptime_h is not None]
     span = f", engine {min(ages):.1f} to {max(ages):.1f} h old" if ages else ""
-    failed = sum(line.status == 1 for line in now)
-    said = [f"{len(now)} runs on the present versions, {failed} found a fault{span}"]
+    failed = sum(line.status == 1 for line in whole)
+    said = [f"{len(whole)} runs on the present versions, {failed} found a fault{span}"]
+    parts = [line for line in now if line.whole is False and line.status != 2]
+    failed = sum(line.status == 1 for line in parts)
+    if len(whole) < len(now):
+        unable = len(now) - len(whole) - len(parts)
+        said.append(
+            f"not counted: {len(parts)} of some guards only, {failed} found a fault; "
+            f"{unable} that could not run"
+        )
     asked = [line for line in now if line.uptime_h is not None and "alone" in line.margins]
     if not any(line.uptime_h is not None and line.uptime_h >= AGED_H for line in asked):
         return [*said, f"Guard 5 was not asked yet on an engine older than {AGED_H:g} h"]
@@ -95,7 +104,8 @@ def table(lines: Sequence[HistoryLine], folder: Path) -> Table:
         rates = " ".join(f"{name} {rate:.0f}" for name, rate in line.rates.items())
         versions = ", ".join(step.changes) if index else line.fingerprint.vllm
         shown.add_row(
-            time.strftime("%F %H:%M", time.localtime(line.time)), line.battery,
+            time.strftime("%F %H:%M", time.localtime(line.time)),
+            f"{line.battery} (part)" if line.whole is False else line.battery,
             "?" if line.uptime_h is None else f"{line.uptime_h:.1f}", str(line.status),
             f"{line.seconds:.0f}", ", ".join(line.failed), _margins(step), rates, versions,
         )  # fmt: skip

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from twinspark.guards.model import first_error
+
 Model = TypeVar("Model", bound=BaseModel)
+# nats: no probability is above 1 (but for rounding), and vLLM writes -9999 for 0
+Logprob = Annotated[float, Field(ge=-1e5, le=1e-3)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,8 @@ class _Usage(_Wire):
 
 class _Logprobs(_Wire):
     tokens: list[str] = []
-    token_logprobs: list[float | None] = []
-    top_logprobs: list[dict[str, float] | None] = []
+    token_logprobs: list[Logprob | None] = []
+    top_logprobs: list[dict[str, Logprob] | None] = []
 
 
 class _Choice(_Wire):
@@ -112,9 +116,31 @@ class CompletionReply(_Wire):
         return found
 
 
+class _Error(_Wire):
+    message: str
+
+
+class Chunk(_Wire):
+    """One event of a streamed `/v1/completions`: text, or why no more comes."""
+
+    choices: list[_Choice] = []
+    error: _Error | None = None
+
+    @property
+    def text(self) -> str:
+        """Its text; empty in the last event, which carries the usage."""
+        return "".join(choice.text for choice in self.choices)
+
+
+class Tokens(_Wire):
+    """`/tokenize`."""
+
+    tokens: list[int] = Field(min_length=1)
+
+
 class _ChatTop(_Wire):
     token: str
-    logprob: float
+    logprob: Logprob
 
 
 class _ChatToken(_ChatTop):
@@ -194,5 +220,5 @@ def parse(model: type[Model], body: str) -> Model:
         return model.model_validate_json(body)
     except ValidationError as error:
         raise ValueError(
-            f"not what the API promises: {error.errors()[0]['msg']}: {body[:120]}"
+            f"not what the API promises: {first_error(error)}: {body[:120]}"
         ) from error

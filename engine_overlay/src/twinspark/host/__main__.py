@@ -36,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words)
     if runner is None:  # unreachable: argparse has refused an unknown command
         parser.error("no command")
-    return int(runner(args))
+    try:
+        return int(runner(args))
+    except (OSError, ValueError) as error:
+        print(f"twinspark.host {args.command}: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

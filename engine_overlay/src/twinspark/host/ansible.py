@@ -11,20 +11,34 @@ from twinspark.host.check import UNKNOWN, WARNING, WRONG, Verdict
 from twinspark.host.checks import judge_recordings
 from twinspark.host.checks_fabric import gid_index
 from twinspark.host.expect import Expect
-from twinspark.host.node import Node
+from twinspark.host.node import Node, RecordingError
 from twinspark.host.report import explain, summary, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def _required(verdict: Verdict, must: Sequence[str]) -> Verdict:
     """Return a verdict as wrong when it had to give an answer and gave none."""
     if verdict.state != UNKNOWN or verdict.check not in must:
         return verdict
-    return dataclasses.replace(
-        verdict, state=WRONG, expected="an answer", actual=verdict.detail, detail=""
-    )
+    said = verdict.actual or verdict.detail
+    return dataclasses.replace(verdict, state=WRONG, expected="an answer", actual=said, detail="")
+
+
+def _recording(name: str, text: str) -> dict[str, Any]:
+    """Return what a node recorded.
+
+    Raises:
+        RecordingError: It is no JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise RecordingError(f"{name}: no recording: {error}") from error
+    if not isinstance(value, dict):
+        raise RecordingError(f"{name}: no recording: {text[:80]!r}")
+    return value
 
 
 def judged(
@@ -32,29 +46,27 @@ def judged(
 ) -> dict[str, Any]:
     """Judge recordings as Ansible has them, each with the expectation that was sent along.
 
-    A line about a pair is under each of its nodes.
+    A line about a pair is under each of its nodes. `unanswered`: the node was asked in vain, and
+    may or may not be well; these lines are among the `warnings` too.
 
     Raises:
         RecordingError: A recording is none.
-        ValueError: A name is unknown, or a recording is no JSON.
+        ValueError: A name is unknown.
     """
-    read = {name: json.loads(text) for name, text in recordings.items()}
+    read = {name: _recording(name, text) for name, text in recordings.items()}
     wishes = {name: value.get("expect", {}) for name, value in read.items()}
     verdicts = tuple(_required(one, must) for one in judge_recordings(read, wishes, only, pending))
 
-    def lines(state: str) -> dict[str, list[str]]:
+    def lines(chosen: Callable[[Verdict], bool]) -> dict[str, list[str]]:
         return {
-            name: [
-                explain(one)
-                for one in verdicts
-                if one.state == state and name in one.node.split("+")
-            ]
+            name: [explain(one) for one in verdicts if chosen(one) and name in one.node.split("+")]
             for name in read
         }
 
     return {
-        "wrong": lines(WRONG),
-        "warnings": lines(WARNING),
+        "wrong": lines(lambda one: one.state == WRONG),
+        "warnings": lines(lambda one: one.state == WARNING or one.unanswered),
+        "unanswered": lines(lambda one: one.unanswered),
         "summary": summary(verdicts),
         "table": table(verdicts),
         "verdicts": [one.as_json() for one in verdicts],

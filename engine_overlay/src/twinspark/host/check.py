@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from twinspark.host.node import Node, NotAskedError
+from twinspark.host.node import NoAnswerError, Node, NotAskedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ OK = "ok"
 WRONG = "wrong"
 WARNING = "warning"
 BLOCKED = "blocked"  # another check that this one builds on has failed: nothing is said twice
-UNKNOWN = "unknown"  # the node could not be asked
+UNKNOWN = "unknown"  # the node could not be asked, or gave no answer
 PENDING = "pending"  # check mode: what is judged would only be made
 
 
@@ -60,6 +60,11 @@ class Verdict:
     detail: str
     row: int
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the node was asked in vain; what was not asked at all has only a detail."""
+        return self.state == UNKNOWN and bool(self.actual)
+
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON."""
         return asdict(self)
@@ -96,6 +101,8 @@ def judge_one(
         found = _ask(check, nodes)
     except NotAskedError as error:
         return Verdict(check.id, check.group, name, UNKNOWN, "", "", str(error), check.row)
+    except NoAnswerError as error:
+        return Verdict(check.id, check.group, name, UNKNOWN, "an answer", str(error), "", check.row)
     state = OK if found.ok else WARNING if check.warns else WRONG
     if state == WRONG and check.id in set(pending):
         state = PENDING

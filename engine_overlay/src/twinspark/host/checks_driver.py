@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from twinspark.host import parse
 from twinspark.host.check import Check, Finding
 from twinspark.host.clock import FLOOR_MHZ, SLACK_MHZ, Reading
-from twinspark.host.node import NotAskedError
+from twinspark.host.node import NoAnswerError, NotAskedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,23 +34,23 @@ def modprobe_matches(node: Node) -> Finding:
 
 def ota_whole(node: Node) -> Finding:
     """The last OTA went through."""
-    text = node.text("ota")
-    torn = parse.number(text)
+    text = node.text("ota", failing=True)
+    whole = node.succeeded("ota") and parse.number(text) == 0
     detail = "nothing is held or pinned on top of a half-applied OTA"
-    return Finding(torn == 0, "torn=0", text.strip()[:120], detail)
+    return Finding(whole, "torn=0", text.strip()[:120], detail)
 
 
 def driver_answers(node: Node) -> Finding:
     """Nvidia-smi sees a GPU."""
-    text = node.text("smi")
+    text = node.text("smi", failing=True)
     seen = parse.gpus(text) if node.succeeded("smi") else ()
     return Finding(len(seen) > 0, "a GPU", seen[0].name if seen else text.strip()[:160])
 
 
 def driver_whole(node: Node) -> Finding:
     """The user space belongs to the loaded kernel module."""
-    found = parse.versions(node.text("smi_version"))
-    user, module = found.get("nvidia-smi", ""), found.get("driver", "")
+    found = node.parsed("smi_version", parse.versions)
+    user, module = found["nvidia-smi"], found["driver"]
     return Finding(
         user == module, "user space = kernel module", f"user space {user}, module {module}"
     )
@@ -58,15 +58,13 @@ def driver_whole(node: Node) -> Finding:
 
 def driver_pinned(node: Node) -> Finding:
     """The driver is the pinned one."""
-    found = parse.gpus(node.text("smi"))[0].driver
-    wanted = node.expect.driver
+    found, wanted = node.driver, node.expect.driver
     return Finding(wanted in {"", found}, wanted or "any", found, CUDA_NOTE)
 
 
 def driver_equal(nodes: Sequence[Node]) -> Finding:
     """Both nodes run one driver."""
-    found = {node.name: parse.gpus(node.text("smi"))[0].driver for node in nodes}
-    return equal(found)
+    return equal({node.name: node.driver for node in nodes})
 
 
 def kernel_pinned(node: Node) -> Finding:
@@ -98,7 +96,13 @@ def kernel_equal(nodes: Sequence[Node]) -> Finding:
 
 
 def equal(found: dict[str, str]) -> Finding:
-    """Compare one value a node."""
+    """Compare one value a node.
+
+    Raises:
+        NoAnswerError: A node gave none.
+    """
+    if silent := [name for name, value in found.items() if not value]:
+        raise NoAnswerError(f"{', '.join(silent)} did not say")
     same = len(set(found.values())) == 1
     return Finding(
         same, "equal on both nodes", ", ".join(f"{name} {value}" for name, value in found.items())
@@ -156,7 +160,7 @@ def candidates_pinned(node: Node) -> Finding:
     """Apt would not exchange a package of the set."""
     if not node.packages:
         raise NotAskedError("no package of the frozen set is installed")
-    found = parse.candidates(node.text("policy"))
+    found = node.parsed("policy", parse.candidates)
     moved = [f"{name} {had} -> {next_}" for name, (had, next_) in found.items() if had != next_]
     return Finding(not moved, "candidate = installed", "; ".join(moved) or "candidate = installed")
 
@@ -165,7 +169,7 @@ def updaters_masked(node: Node) -> Finding:
     """What updates by itself is masked."""
     if not node.expect.updaters:
         raise NotAskedError("no updater is to be masked")
-    units = parse.units(node.text("units"))
+    units = node.units
     loose = [
         name for name in node.expect.updaters if name in units and units[name].load != "masked"
     ]
@@ -181,7 +185,7 @@ def clock_unit(node: Node) -> Finding:
     """The clock cap is applied, and will be at boot."""
     if not node.expect.clock_unit:
         raise NotAskedError("no clock cap is wanted")
-    unit = parse.units(node.text("units")).get(node.expect.clock_unit)
+    unit = node.units.get(node.expect.clock_unit)
     state = f"{unit.enabled or 'absent'}, {unit.active}" if unit else "absent"
     return Finding(state == "enabled, active", "enabled, active", state)
 
@@ -190,7 +194,7 @@ def reading_of(node: Node) -> Reading:
     """Return the clock under load that was read since this boot."""
     if not node.expect.clock_cap_mhz:
         raise NotAskedError("no clock cap is wanted")
-    return Reading.from_json(node.file("/run/twinspark-clock.json"))
+    return node.read("/run/twinspark-clock.json", Reading.from_json)
 
 
 def clock_reached(node: Node) -> Finding:

@@ -24,8 +24,15 @@ ENGINE_NAMES = ("vllm", "VLLM::Worker")
 
 
 def meminfo(text: str) -> dict[str, int]:
-    """Parse /proc/meminfo to name -> KiB."""
-    return {key: int(value) for key, value in re.findall(r"(?m)^(\w+):\s+(\d+)", text)}
+    """Parse /proc/meminfo to name -> KiB.
+
+    Raises:
+        ValueError: It does not say how much is free.
+    """
+    found = {key: int(value) for key, value in re.findall(r"(?m)^(\w+):\s+(\d+)", text)}
+    if "MemFree" not in found:
+        raise ValueError("no MemFree in /proc/meminfo")
+    return found
 
 
 def memory_free(node: Node) -> Finding:
@@ -33,7 +40,7 @@ def memory_free(node: Node) -> Finding:
     wanted = node.expect.memory_free_gib
     if wanted is None or nccl_libraries(node):
         raise NotAskedError("an engine runs" if wanted else "no free memory is wanted")
-    free = meminfo(node.file("/proc/meminfo"))
+    free = node.read("/proc/meminfo", meminfo)
     have, cached = free["MemFree"] / KIB_PER_GIB, free.get("Cached", 0) / KIB_PER_GIB
     said = f"{have:.1f} GiB free, {cached:.1f} GiB page cache"
     return Finding(
@@ -52,7 +59,7 @@ def swappiness(node: Node) -> Finding:
 
 def min_free(node: Node) -> Finding:
     """The kernel's reserve is not set so high that the engine's check sees less."""
-    found = parse.number(node.file("/proc/sys/vm/min_free_kbytes")) or 0
+    found = node.read("/proc/sys/vm/min_free_kbytes", int)
     return Finding(
         found <= MIN_FREE_CEILING_KIB, f"at most {MIN_FREE_CEILING_KIB} KiB", f"{found} KiB"
     )
@@ -76,7 +83,7 @@ def memlock(node: Node) -> Finding:
 
 def earlyoom_spares(node: Node) -> Finding:
     """Earlyoom, where it runs, does not choose the engine."""
-    unit = parse.units(node.text("units")).get("earlyoom.service")
+    unit = node.units.get("earlyoom.service")
     if unit is None or unit.active != "active":
         return Finding(ok=True, expected="the engine is avoided", actual="earlyoom does not run")
     texts = [
@@ -147,14 +154,18 @@ def toolkit_present(node: Node) -> Finding:
 
 def toolkit_compiles(node: Node) -> Finding:
     """The toolkit has made machine code, not PTX, for sm_121a on this node."""
+
+    def verdict(text: str) -> Finding:
+        made = json.loads(text)
+        right = made["target"] == "sm_121a" and made.get("sass") is True and not made.get("ptx")
+        right = right and made.get("links") is True
+        return Finding(
+            right, "SASS for sm_121a, no PTX, libraries link", json.dumps(made, sort_keys=True)
+        )
+
     path = next(iter(node.matching(f"/opt/*/cuda/{node.expect.cuda}/probe.json")), "")
-    made = json.loads(
-        node.file(path or f"the record of a compilation with {node.expect.cuda or 'a toolkit'}")
-    )
-    right = made.get("target") == "sm_121a" and made.get("sass") is True and not made.get("ptx")
-    right = right and made.get("links") is True
-    return Finding(
-        right, "SASS for sm_121a, no PTX, libraries link", json.dumps(made, sort_keys=True)
+    return node.read(
+        path or f"the record of a compilation with {node.expect.cuda or 'a toolkit'}", verdict
     )
 
 

@@ -10,7 +10,7 @@ from twinspark.host import parse
 from twinspark.host.check import Check, Finding
 from twinspark.host.checks_driver import equal
 from twinspark.host.checks_fabric import SLOT_POWER, each_rail, gid_index
-from twinspark.host.node import NotAskedError
+from twinspark.host.node import NoAnswerError, NotAskedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +24,11 @@ BER_CEILING = 1e-12  # above it the port's own error correction is at its end
 
 def gid_stable(node: Node) -> Finding:
     """The GIDs are where the deploy found them: a running engine holds the old index."""
-    deployed = {
-        str(one["interface"]): one.get("gid_index")
-        for one in json.loads(node.file("/etc/twinspark/fabric.json")).get("rails", [])
-    }
+
+    def indexes(text: str) -> dict[str, int | None]:
+        return {str(one["interface"]): one["gid_index"] for one in json.loads(text)["rails"]}
+
+    deployed = node.read("/etc/twinspark/fabric.json", indexes)
 
     def look(rail: RailWish) -> str:
         now, then = gid_index(node, rail), deployed.get(rail.interface)
@@ -42,12 +43,13 @@ def jumbo_ping(node: Node) -> Finding:
     def look(rail: RailWish) -> str:
         if not rail.peer:
             return ""
-        text = node.text(f"ping:{rail.interface}")
-        return (
-            ""
-            if node.succeeded(f"ping:{rail.interface}")
-            else f"to {rail.peer}: {text.strip()[-90:]}"
-        )
+        command = f"ping:{rail.interface}"
+        text = node.text(command, failing=True)
+        if not node.succeeded(command):
+            return f"to {rail.peer}: {text.strip()[-90:]}"
+        if " received" not in text:
+            raise NoAnswerError(f"{command} counted no packets: {text[:80]!r}")
+        return ""
 
     size = node.expect.mtu - 28
     return each_rail(node, f"{size}-byte pings pass", look)
@@ -57,11 +59,14 @@ def reciprocal(nodes: Sequence[Node]) -> Finding:
     """Rail N of one node ends at rail N of the other."""
     wrong = []
     for node, other in ((nodes[0], nodes[1]), (nodes[1], nodes[0])):
-        macs = parse.neighbours(node.text("neigh"))
+        macs = node.parsed("neigh", parse.neighbours)
         for mine, theirs in zip(node.expect.rails, other.expect.rails, strict=True):
-            seen = macs.get(mine.peer or theirs.address.split("/")[0])
-            link = other.links.get(theirs.interface)
-            if seen and link and seen != link.mac:
+            address = mine.peer or theirs.address.split("/")[0]
+            seen, link = macs.get(address), other.links.get(theirs.interface)
+            if seen is None or link is None:
+                said = f"{node.name} knows no neighbour {address}"
+                raise NoAnswerError(said if link else f"{other.name} has no {theirs.interface}")
+            if seen != link.mac:
                 wrong.append(
                     f"{node.name} {mine.interface} sees {seen}, {other.name} "
                     f"{theirs.interface} is {link.mac}"
@@ -76,7 +81,8 @@ def rail_bandwidth(node: Node) -> Finding:
         raise NotAskedError("no bandwidth is wanted")
     figures: dict[str, float | None] = {}
     for rail in node.expect.rails:
-        figures[rail.interface] = parse.bandwidth(node.text(f"bandwidth:{rail.interface}"))
+        text = node.text(f"bandwidth:{rail.interface}", failing=True)
+        figures[rail.interface] = parse.bandwidth(text)
     said = ", ".join(
         f"{name} {value:g} Gb/s" if value else f"{name} nothing" for name, value in figures.items()
     )
@@ -92,8 +98,8 @@ def link_errors(node: Node) -> Finding:
     """The port's bit error rate is that of a good cable."""
 
     def look(rail: RailWish) -> str:
-        rate = parse.bit_error_rate(node.text(f"mlxlink:{rail.interface}"))
-        return "" if rate is None or rate <= BER_CEILING else f"effective bit error rate {rate:g}"
+        rate = node.parsed(f"mlxlink:{rail.interface}", parse.bit_error_rate)
+        return "" if rate <= BER_CEILING else f"effective bit error rate {rate:g}"
 
     return each_rail(node, f"bit error rate <= {BER_CEILING:g}", look)
 
@@ -129,7 +135,7 @@ def rails_owned_once(node: Node) -> Finding:
 def no_default_route(node: Node) -> Finding:
     """No default route goes over a rail."""
     names = {rail.interface for rail in node.expect.rails}
-    found = sorted(names & set(parse.default_routes(node.text("route"))))
+    found = sorted(names & set(node.parsed("route", parse.default_routes)))
     return Finding(not found, "no default route on a rail", ", ".join(found) or "none")
 
 

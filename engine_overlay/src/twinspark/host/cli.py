@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,16 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report: 0 nothing wrong, 1 something is, 2 a recording cannot be read."""
-    try:
-        pairs = dict(one.split("=", 1) for one in args.recordings)
-        texts = {name: Path(path).read_text(encoding="utf-8") for name, path in pairs.items()}
-        only = tuple(one for one in args.only.split(",") if one)
-        result = judged(texts, only, (), ())
-    except (OSError, ValueError) as error:
-        print(f"twinspark.host judge: {error}", file=sys.stderr)
-        return 2
+    """Print the report: 0 nothing wrong, 1 something is, 2 a node was asked in vain.
+
+    Raises:
+        OSError: A recording cannot be read.
+        ValueError: It is none, an argument is not NODE=FILE, or no check is called so.
+    """
+    texts = {}
+    for one in args.recordings:
+        name, given, path = one.partition("=")
+        if not (name and given):
+            raise ValueError(f"{one!r} is not NODE=FILE")
+        texts[name] = Path(path).read_text(encoding="utf-8", errors="replace")
+    only = tuple(one for one in args.only.split(",") if one)
+    result = judged(texts, only, (), ())
     print(json.dumps(result["verdicts"], indent=1) if args.json else result["table"])
-    if not result["verdicts"]:
-        return 2
-    return 1 if any(result["wrong"].values()) else 0
+    if any(result["wrong"].values()):
+        return 1
+    return 2 if any(result["unanswered"].values()) or not result["verdicts"] else 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinspark.host.parse import number
+from twinspark.host import note
+from twinspark.host.parse import amount, number
+from twinspark.host.record import run_command
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +35,11 @@ class Reading:
 
     @classmethod
     def from_json(cls, text: str) -> Reading:
-        """Read what a run has left."""
+        """Read what a run has left.
+
+        Raises:
+            ValueError, LookupError, TypeError: It is torn.
+        """
         return cls(tuple(int(one) for one in json.loads(text)["samples"]))
 
     @property
@@ -52,13 +60,10 @@ class Reading:
 
 
 def read_clock() -> int | None:
-    """Return the SM clock in MHz; None when nvidia-smi is absent or does not say."""
+    """Return the SM clock in MHz; None when nvidia-smi is absent, hangs or does not say."""
     asked = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(asked, check=False, capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return number(done.stdout) if done.returncode == 0 else None
+    answer = run_command(asked, dict(os.environ))
+    return number(answer["out"]) if answer["rc"] == 0 else None
 
 
 def sample(seconds: float, read: Callable[[], int | None], *, pause: float = 0.25) -> Reading:
@@ -79,41 +84,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--burn", nargs="+", required=True, help="program that loads the GPU and ends by itself"
     )
     parser.add_argument(
-        "--seconds", type=float, default=6.0, help="length of the reading (default: %(default)s)"
+        "--seconds", type=amount, default=6.0, help="length of the reading (default: %(default)s)"
     )
     parser.add_argument(
-        "--warm", type=float, default=WARM_SECONDS, help="seconds before it (default: %(default)s)"
+        "--warm", type=amount, default=WARM_SECONDS, help="seconds before it (default: %(default)s)"
     )
     parser.add_argument("--write", type=Path, required=True, help="where the reading is written")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Burn, read, write down: 0 the clock was read, 2 there was no load. Checks judge it later."""
-    try:
-        burning = subprocess.Popen(
-            args.burn, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    except OSError as error:
-        print(f"{args.burn[0]}: {error.strerror}")
-        return 2
-    try:
-        time.sleep(args.warm)
-        reading = sample(args.seconds, read_clock)
-        ended = burning.poll()
-    finally:
-        burning.terminate()
-        burning.wait(timeout=30)
-    if ended not in {None, 0}:
-        print(
-            f"{args.burn[0]} ended with {ended}: "
-            f"{(burning.stderr.read() if burning.stderr else '').strip()[-200:]}"
-        )
+    """Burn, read, write down: 0 the clock was read, 2 there was no load. Checks judge it later.
+
+    Raises:
+        OSError: There is no such program, or the reading cannot be written.
+    """
+    # a file, as a full pipe that nobody reads would stop the load
+    with tempfile.TemporaryFile("w+", errors="replace") as words:
+        burning = subprocess.Popen(args.burn, stdout=subprocess.DEVNULL, stderr=words)
+        try:
+            time.sleep(args.warm)
+            reading = sample(args.seconds, read_clock)
+            ended = burning.poll()
+        finally:
+            burning.terminate()
+            burning.wait(timeout=30)
+        words.seek(0)
+        said = " ".join(words.read().split())[-200:]
+    if ended is not None:
+        print(f"{args.burn[0]} ended with {ended} before the reading was over: {said or 'no word'}")
         return 2
     if not reading.samples:
         print("nvidia-smi said no clock")
         return 2
-    note = json.dumps({"cap": args.cap, "samples": reading.samples})
-    args.write.write_text(note + "\n", encoding="ascii")
+    note.write(args.write, {"cap": args.cap, "samples": reading.samples})
     print(
         f"read: median {reading.median:g} MHz, highest {reading.highest} MHz under load, cap "
         f"{args.cap} MHz"

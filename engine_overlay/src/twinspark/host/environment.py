@@ -15,6 +15,9 @@ def take_over(source: str) -> None:
     """Replace this process's environment by KEY=VALUE lines of a file, or of standard input (-).
 
     Must come before anything is imported that reads the environment (torch, flashinfer).
+
+    Raises:
+        OSError: The file cannot be read.
     """
     text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     kept = {key: os.environ[key] for key in KEEP if key in os.environ}

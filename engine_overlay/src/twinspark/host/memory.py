@@ -8,19 +8,18 @@ page cache too), and once: what is not free then is held by something a person h
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twinspark.checkpoint.live import is_engine
 from twinspark.host.checks_host import KIB_PER_GIB, meminfo
+from twinspark.host.parse import amount
 
 if TYPE_CHECKING:
     import argparse
-
-ENGINE = re.compile(r"(^|/| )vllm serve |^VLLM::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,10 @@ def engines(proc: Path, own: int) -> tuple[int, ...]:
     found = []
     for folder in proc.glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            words = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # it ended meanwhile
-        if int(folder.name) not in skip and ENGINE.search(words):
+        if int(folder.name) not in skip and is_engine(words.split("\0")):
             found.append(int(folder.name))
     return tuple(sorted(found))
 
@@ -86,7 +85,8 @@ def decide(
         return Decision("start", numbers)
     if dropped or available < wanted_gib:
         return Decision(
-            "refuse", f"{numbers}; it is not page cache: see what holds it with `ps --sort=-rss`"
+            "refuse",
+            f"{numbers}; it is not page cache: see what holds it with `ps aux --sort=-rss`",
         )
     return Decision("drop", f"{numbers}; page cache holds the rest")
 
@@ -94,7 +94,7 @@ def decide(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--need", type=float, required=True, help="memory in GiB that the engine takes"
+        "--need", type=amount, required=True, help="memory in GiB that the engine takes"
     )
     parser.add_argument(
         "--of",
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--wait",
-        type=float,
+        type=amount,
         default=60.0,
         help="seconds for an ended engine's memory to come back (default: %(default)s)",
     )
@@ -115,7 +115,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Admit or refuse: 0 start, 1 not, 2 the page cache could not be dropped."""
+    """Admit or refuse: 0 start, 1 not, 2 it could not look, or not drop the page cache.
+
+    Raises:
+        OSError: The processes or the memory cannot be looked at.
+        ValueError: /proc/meminfo does not say how much is free.
+    """
     own = os.getpid()
     end = time.monotonic() + args.wait
     dropped = False

@@ -1,8 +1,13 @@
-"""Read the programs' output: parsers take text, give frozen records and run nothing."""
+"""Read the programs' output: parsers take text, give frozen records and run nothing.
+
+A text in which a parser must find something and does not is a ValueError: empty is no good news.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +75,18 @@ class Gid:
     netdev: str
 
 
+def amount(text: str) -> float:
+    """Return a number of 0 or more, as argparse asks for it.
+
+    Raises:
+        ValueError: It is none, or not finite.
+    """
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
 def number(text: str) -> int | None:
     """Return the first whole number in `text`."""
     found = re.search(r"-?\d+", text)
@@ -87,11 +104,18 @@ def gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def versions(text: str) -> dict[str, str]:
-    """Parse `nvidia-smi --version` to name -> version ("nvidia-smi", "driver", "cuda")."""
+    """Parse `nvidia-smi --version` to name -> version ("nvidia-smi", "driver", "cuda").
+
+    Raises:
+        ValueError: It does not name the user space and the driver.
+    """
     pairs = [line.split(":", 1) for line in text.splitlines() if ":" in line]
-    return {
+    found = {
         key.strip().lower().removesuffix("version").strip(): value.strip() for key, value in pairs
     }
+    if not {"nvidia-smi", "driver"} <= found.keys():
+        raise ValueError(f"no versions in {text[:80]!r}")
+    return found
 
 
 def packages(text: str) -> tuple[Package, ...]:
@@ -103,7 +127,11 @@ def packages(text: str) -> tuple[Package, ...]:
 
 
 def candidates(text: str) -> dict[str, tuple[str, str]]:
-    """Parse `apt-cache policy` to name -> (installed, candidate)."""
+    """Parse `apt-cache policy` to name -> (installed, candidate).
+
+    Raises:
+        ValueError: It lists no package.
+    """
     found: dict[str, tuple[str, str]] = {}
     for block in re.split(r"\n(?=\S)", text):
         name = block.split(":", 1)[0].strip()
@@ -113,11 +141,17 @@ def candidates(text: str) -> dict[str, tuple[str, str]]:
         ]
         if pair[0] and pair[1]:
             found[name] = (pair[0].group(1), pair[1].group(1))
+    if not found:
+        raise ValueError(f"no package in {text[:80]!r}")
     return found
 
 
 def units(text: str) -> dict[str, Unit]:
-    """Parse `systemctl show -p Id,LoadState,ActiveState,UnitFileState`."""
+    """Parse `systemctl show -p Id,LoadState,ActiveState,UnitFileState`.
+
+    Raises:
+        ValueError: It lists no unit; one that does not exist is listed too.
+    """
     found: dict[str, Unit] = {}
     for block in text.split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -128,24 +162,37 @@ def units(text: str) -> dict[str, Unit]:
                 values.get("ActiveState", ""),
                 values.get("UnitFileState", ""),
             )
+    if not found:
+        raise ValueError(f"no unit in {text[:80]!r}")
     return found
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
-    """Return the objects of an iproute2 JSON array (it also prints empty ones)."""
-    try:
-        value = json.loads(text or "[]")
-    except json.JSONDecodeError:
-        return []
+    """Return the objects of an iproute2 JSON array (it also prints empty ones).
+
+    Raises:
+        ValueError: It is none.
+    """
+    value = json.loads(text)
+    if not isinstance(value, list):
+        raise ValueError(f"no list: {text[:80]!r}")  # noqa: TRY004 (of the text, not of the call)
     return [one for one in value if isinstance(one, dict) and one]
 
 
 def links(text: str) -> dict[str, Link]:
-    """Parse `ip -j addr`; older iproute2 puts the address in `from`, newer in `local`."""
+    """Parse `ip -j addr`; older iproute2 puts the address in `from`, newer in `local`.
+
+    Raises:
+        ValueError: It is no list, or an address is none.
+    """
     found: dict[str, Link] = {}
     for row in _rows(text):
         addresses = [
-            f"{one.get('local', one.get('from'))}/{one.get('prefixlen', 32)}"
+            str(
+                ipaddress.ip_interface(
+                    f"{one.get('local', one.get('from'))}/{one.get('prefixlen', 32)}"
+                )
+            )
             for one in row.get("addr_info", [])
             if one.get("family") == "inet"
         ]
@@ -229,10 +276,16 @@ def bandwidth(text: str) -> float | None:
     return float(rows[-1]) if rows else None
 
 
-def bit_error_rate(text: str) -> float | None:
-    """Parse mlxlink's JSON to the effective physical bit error rate ("15E-255" is none at all)."""
+def bit_error_rate(text: str) -> float:
+    """Parse mlxlink's JSON to the effective physical bit error rate ("15E-255" is none at all).
+
+    Raises:
+        ValueError: It gives none.
+    """
     found = re.search(r'"Effective Physical BER"\s*:\s*"([\dEe.+-]+)"', text)
-    return float(found.group(1)) if found else None
+    if found is None:
+        raise ValueError(f"no bit error rate in {text[:80]!r}")
+    return float(found.group(1))
 
 
 def sort_key(version: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ ORDER = (WRONG, WARNING, PENDING, BLOCKED, UNKNOWN, OK)
 
 def explain(verdict: Verdict) -> str:
     """Return one failure in full: what was seen, its likely cause, what to do, the source."""
-    known = SYMPTOMS.get(verdict.row)
+    known = None if verdict.unanswered else SYMPTOMS.get(verdict.row)
     lines = [
         f"{verdict.node}: {verdict.check}: expected {verdict.expected}; found {verdict.actual}"
     ]
@@ -43,7 +43,8 @@ def table(verdicts: Sequence[Verdict], *, everything: bool = False) -> str:
     """Return the report: what is wrong in full, what could not be judged, the counts."""
     parts = [explain(one) for one in verdicts if one.state in {WRONG, WARNING}]
     for one in verdicts:
-        if one.state in {BLOCKED, PENDING} or (one.state == UNKNOWN and everything):
+        told = everything or one.unanswered
+        if one.state in {BLOCKED, PENDING} or (one.state == UNKNOWN and told):
             parts.append(f"{one.node}: {one.check}: {one.state}: {one.detail or one.actual}")
         elif one.state == OK and everything:
             parts.append(f"{one.node}: {one.check}: ok: {one.actual}")

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twinspark.host import note
+
 if TYPE_CHECKING:
     import argparse
 
@@ -114,13 +116,13 @@ def compile_once(home: Path, source: Path, arch: str) -> dict[str, object]:
 
 def run(args: argparse.Namespace) -> int:
     """Compile unless the same has been compiled before; 0 right, 1 wrong, 2 no toolkit."""
-    note = args.source.parent / "probe.json"
+    path = args.source.parent / "probe.json"
     try:
         mark = fingerprint(args.home, args.source, args.arch)
     except OSError as error:
         print(f"no toolkit in {args.home}: {error}")
         return 2
-    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    before = note.read(path)
     if before.get("mark") == mark and before.get("sass") and before.get("links"):
         print(f"unchanged: {args.arch} by {before.get('nvcc')}")
         return 0
@@ -133,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
     except subprocess.CalledProcessError as error:
         made["error"] = error.stderr.strip()[-400:]
     made |= {"mark": mark, "nvcc": version[1] if version else ""}
-    note.write_text(json.dumps(made, sort_keys=True) + "\n", encoding="utf-8")
+    note.write(path, made)
     print(f"compiled: {json.dumps(made, sort_keys=True)}")
     return 0 if made["sass"] and made["links"] and not made["ptx"] else 1
 

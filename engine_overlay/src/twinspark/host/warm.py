@@ -9,7 +9,6 @@ Runs in the release's Python, with the engine's rendered environment, as the eng
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import threading
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from twinspark.host import note
+from twinspark.host.__main__ import main
 from twinspark.host.environment import take_over
 
 # module:function that gives a FlashInfer JIT spec; what vLLM 0.27.1 calls for this model on sm_12x
@@ -75,20 +76,40 @@ def build(name: str, cache: Path) -> Step:
     return Step(name, "built", time.monotonic() - start)
 
 
+def module_function(text: str) -> str:
+    """Return the name of a step, as argparse asks for it.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    module, colon, function = text.partition(":")
+    if not (module and colon and function) or ":" in function:
+        raise argparse.ArgumentTypeError(f"{text!r} is not module:function")
+    return text
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--env", default="-", help="the engine's environment, - for standard input")
     parser.add_argument("--cache", type=Path, required=True, help="the cache root")
     parser.add_argument("--release", required=True, help="id of the release that this is for")
-    parser.add_argument("--step", action="append", help="module:function (default: the model's)")
+    parser.add_argument(
+        "--step",
+        action="append",
+        type=module_function,
+        help="module:function (default: the model's)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile once a release: 0 all is built or not needed, 1 a compilation failed."""
+    """Compile once a release: 0 all is built or not needed, 1 a compilation failed.
+
+    Raises:
+        OSError: The environment cannot be read, or the cache not be written.
+    """
     steps = tuple(args.step or STEPS)
-    note = args.cache / "warm.json"
-    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-    if before.get("release") == args.release and before.get("steps") == list(steps):
+    path, warm = args.cache / "warm.json", {"release": args.release, "steps": list(steps)}
+    if note.read(path) == warm:
         print(f"unchanged: release {args.release} is warm")
         return 0
     take_over(args.env)
@@ -100,17 +121,10 @@ def run(args: argparse.Namespace) -> int:
         print(said.rstrip(), flush=True)
     if any(step.state == "failed" for step in done):
         return 1
-    note.write_text(json.dumps({"release": args.release, "steps": list(steps)}), encoding="utf-8")
+    note.write(path, warm)
     print(f"compiled: {sum(step.state == 'built' for step in done)} of {len(done)}")
     return 0
 
 
-def main() -> int:
-    """Run alone: `python -m twinspark.host.warm`."""
-    parser = argparse.ArgumentParser(prog="twinspark.host.warm", description=__doc__)
-    add_arguments(parser)
-    return run(parser.parse_args())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["warm", *sys.argv[1:]]))

@@ -27,7 +27,8 @@ SIDECAR_TOKENS: Final = 400
 LONG_TOKENS: Final = 44_000  # the first seed's documents
 LONG_FACTS: Final = 90  # a document: 8 documents give 720 reads, the seed's run had 714
 SYMBOL: Final = {"pass": ".", "wrong": "x", "soft": "s", "truncated": "t"}
-# documents with a damaged block of those with shared blocks, first seed, before the fix (on Spark)
+# documents with a damaged block of those with shared blocks, first seed before its fix: the
+# field's figures
 SEED_DOSE: Final = {1: "0 of 1", 2: "0 of 2", 4: "3 of 4", 8: "6 of 7"}
 
 
