@@ -16,6 +16,7 @@ COMMANDS = {
     "toolkit": ("twinspark.host.toolkit", "compile with a CUDA toolkit and look at what came out"),
     "clock": ("twinspark.host.clock", "read the GPU's clock under load"),
     "warm": ("twinspark.host.warm", "compile kernels before the first request"),
+    "ready": ("twinspark.host.ready", "wait until the engine answers, and tell what it does"),
     "memory": ("twinspark.host.memory", "let an engine start only when its memory is free"),
 }
 
