@@ -212,6 +212,14 @@ def test_acceptance__fails_when_nothing_is_drafted(
     assert kinds(run("acceptance", **speculating)) == {"acceptance": "missing"}
 
 
+def test_neighbours__does_not_take_a_server_that_does_not_say_for_idle(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "metrics", lambda: "<html>a page</html>")
+    (check,) = run("neighbours")
+    assert (check.kind, check.detail) == ("wrong", "/metrics: no vllm:num_requests_running")
+
+
 def test_acceptance__is_not_measured_on_a_busy_server(
     run: Run, server: FakeServer, speculating: dict[str, object]
 ) -> None:

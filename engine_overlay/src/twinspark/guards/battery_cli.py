@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="0 instead of 2 where a battery runs already, and it is left alone (for a timer)",
     )  # fmt: skip
     parser.add_argument(
-        "--settle", type=float, default=0.0, metavar="SECONDS",
+        "--settle", type=cli.seconds, default=0.0, metavar="SECONDS",
         help="wait for a server that does not answer yet until its engine is so old",
     )  # fmt: skip
     parser.add_argument("--lock-fd", type=int, help="internal: the lock that the starter holds")

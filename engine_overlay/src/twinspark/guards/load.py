@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from twinspark.guards.client import GuardError, SlowError
+from twinspark.guards.client import ForeignError, GuardError, SlowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +18,15 @@ RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 def foreign_load(client: Client) -> int:
-    """Requests that the server runs or queues; call it with none of our own in flight."""
+    """Requests that the server runs or queues; call it with none of our own in flight.
+
+    Raises:
+        ForeignError: The server does not say.
+    """
     metrics = client.metrics()
-    return int(sum(metrics.get(name, 0.0) for name in RUNNING))
+    if missing := [name for name in RUNNING if name not in metrics]:
+        raise ForeignError(f"/metrics: no {missing[0]}")
+    return int(sum(metrics[name] for name in RUNNING))
 
 
 def wait_idle(client: Client, tries: int = 5, pause: float = 0.3) -> int:
