@@ -50,7 +50,7 @@ def answers(url: str) -> bool:
 
 
 def journal(unit: str, lines: int) -> list[str]:
-    """Return the last lines of the unit's present start."""
+    """Return the last lines that the unit has said since the boot."""
     words = [
         "journalctl",
         f"--unit={unit}",
