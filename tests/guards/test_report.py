@@ -273,7 +273,7 @@ def test_command__refuses_a_limit_that_is_none(
     with pytest.raises(SystemExit) as caught:
         command("--only", "health", f"--timeout={given}")
     assert caught.value.code == 2
-    assert f"argument --timeout: {given!r}: not a number above 0" in capsys.readouterr().err
+    assert f"argument --timeout: {given!r} is no time: above 0" in capsys.readouterr().err
     assert server.requests == []
 
 

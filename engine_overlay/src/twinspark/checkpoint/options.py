@@ -8,8 +8,6 @@ import shlex
 
 from twinspark.checkpoint import verify
 
-_DAY = 86_400.0  # the kernel counts a stream's patience in ms, 32 bits of them
-
 
 def _whole(text: str) -> int:
     try:
@@ -39,21 +37,6 @@ def port(text: str) -> int:
     number = _whole(text)
     if not 1 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"{number} is no port: 1 to 65535")
-    return number
-
-
-def seconds(text: str) -> float:
-    """An argument that is a time to wait, in seconds.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no number above 0, or more than a day.
-    """
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number <= _DAY:  # nor for nan
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: above 0, at most {_DAY:.0f} s")
     return number
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twinspark.arguments import seconds
 from twinspark.checkpoint import hashing, parts, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, FileEntry, Manifest, parse, read, scan
@@ -19,7 +20,6 @@ from twinspark.checkpoint.options import (
     one_or_more,
     options_of,
     port,
-    seconds,
     tree_digest,
 )
 from twinspark.checkpoint.place import refuse_strays

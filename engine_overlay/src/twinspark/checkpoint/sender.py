@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twinspark.arguments import seconds
 from twinspark.checkpoint import hashing, stamp, verify, wire
 from twinspark.checkpoint.errors import CannotRunError, CheckpointError
 from twinspark.checkpoint.manifest import MANIFEST_NAME, Manifest, read, require_directory
-from twinspark.checkpoint.options import addresses, port, seconds
+from twinspark.checkpoint.options import addresses, port
 from twinspark.checkpoint.strict import Reader, read_small
 
 if TYPE_CHECKING:

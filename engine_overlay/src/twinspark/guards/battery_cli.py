@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from twinspark.arguments import seconds
 from twinspark.guards import cli, report, runner, state, trend
 from twinspark.guards.battery import (
     BatteryError,
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="0 instead of 2 where a battery runs already, and it is left alone (for a timer)",
     )  # fmt: skip
     parser.add_argument(
-        "--settle", type=cli.seconds, default=0.0, metavar="SECONDS",
+        "--settle", type=seconds, default=0.0, metavar="SECONDS",
         help="wait for a server that does not answer yet until its engine is so old",
     )  # fmt: skip
     parser.add_argument("--lock-fd", type=int, help="internal: the lock that the starter holds")

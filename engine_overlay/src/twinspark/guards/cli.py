@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import random
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
+from twinspark.arguments import seconds
 from twinspark.guards import recall, report, runner, state
 from twinspark.guards.client import Plan
 from twinspark.guards.context import DEPTHS, Battery, Context
@@ -22,27 +21,13 @@ from twinspark.guards.settings import SettingsError, load
 from twinspark.guards.system import ABSENT, System, version
 
 if TYPE_CHECKING:
+    import argparse
+
     from twinspark.guards.context import Guard
     from twinspark.guards.model import NodeReport
 
 STATE_DIR: Final = Path("/var/lib/twinspark")
 CURRENT: Final = Path("/opt/twinspark/current/etc")
-DAY_S: Final = 86_400.0
-
-
-def seconds(text: str) -> float:
-    """A limit in seconds, for argparse.
-
-    Raises:
-        ArgumentTypeError: Not a number above 0 and up to a day.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= DAY_S:
-        raise argparse.ArgumentTypeError(f"{text!r}: not a number above 0 and up to {DAY_S:g}")
-    return value
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -6,13 +6,17 @@ field's reports. Runs on the head, by root, who may read the journal.
 
 from __future__ import annotations
 
-import argparse
-import math
 import subprocess
 import time
 from http.client import HTTPException
+from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.request import urlopen
+
+from twinspark.arguments import seconds
+
+if TYPE_CHECKING:
+    import argparse
 
 LOOK_S = 2.0
 ANSWER_S = 5.0
@@ -26,18 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=seconds, default=2700.0, metavar="S", help="give up after so long"
     )
-
-
-def seconds(text: str) -> float:
-    """A limit in seconds, for argparse.
-
-    Raises:
-        ArgumentTypeError: It is not above 0 and finite.
-    """
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
-    return value
 
 
 def answers(url: str) -> bool:
