@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import torch
+
+ROOT = Path(__file__).parents[2]
 
 FP8 = torch.float8_e4m3fn
 NAN = float("nan")
@@ -36,3 +45,22 @@ def relative(out: torch.Tensor, reference: torch.Tensor) -> float:
     inside = torch.isfinite(reference)
     have, want = out.double()[inside], reference.double()[inside]
     return float((have - want).norm() / want.norm().clamp_min(1e-300))
+
+
+def compiling(program: str, *arguments: str) -> Any:
+    """The JSON that a program prints last, where Triton compiles: the interpreter is a process's.
+
+    Without a GPU, so that the program must name its target itself.
+    """
+    paths = [str(ROOT / "engine_overlay/src"), os.environ.get("PYTHONPATH", "")]
+    environ = os.environ | {
+        "TRITON_INTERPRET": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, env=environ, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])

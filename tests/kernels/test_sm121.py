@@ -1,20 +1,18 @@
+# ruff: noqa: E402 - skipped before it imports what is not there
 """The kernels compile for sm_121a without a card, and take what the committed table says."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from kernels.support import ROOT, compiling
+
 pytestmark = pytest.mark.vllm
-ROOT = Path(__file__).parents[2]
 PROBE = """
 import json, sys
 sys.path.insert(0, "engine_overlay/benchmarks")
@@ -38,18 +36,7 @@ print(json.dumps([rows, current, products]))
 
 @pytest.fixture(scope="module")
 def probed() -> list:
-    paths = [str(ROOT / "engine_overlay/src"), os.environ.get("PYTHONPATH", "")]
-    environ = os.environ | {
-        "TRITON_INTERPRET": "0",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE], cwd=ROOT, env=environ, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return compiling(PROBE)
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,6 @@ may call the compilation off. The calls are made as the engine makes them, for r
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,10 +13,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from kernels.support import compiling
 from twinspark.kernels import warmup
 
 pytestmark = pytest.mark.vllm
-ROOT = Path(__file__).parents[2]
 PROBE = """
 import json, random, sys
 sys.path.insert(0, "engine_overlay/benchmarks")
@@ -99,18 +94,7 @@ print(json.dumps({"warm": warm, "calls": calls, "late": late, "modules": modules
 
 
 def probed(capability: int, what: str = "warm") -> dict:
-    paths = [str(ROOT / "engine_overlay/src"), os.environ.get("PYTHONPATH", "")]
-    environ = os.environ | {
-        "TRITON_INTERPRET": "0",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, str(capability), what], cwd=ROOT, env=environ,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return compiling(PROBE, str(capability), what)
 
 
 @pytest.mark.parametrize("capability", [121, 90])
