@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On the GPU machine, from the repository's root: install the carried engine, then run the arms.
-# usage: session.sh install | arms | served | faults | boots | kernels     (results go to $OUT)
+# usage: session.sh install | arms | served | rounding | faults | boots | kernels     (results go to $OUT)
 set -uo pipefail
 repo=$PWD
 gpu=$repo/tests/overlay/gpu
@@ -57,14 +57,25 @@ arms() {
     collect
 }
 
-served() { # our kernels in the engine: beside DeepGEMM's and alone
+served() { # our kernels in the engine: beside DeepGEMM's and alone; `cold`: compiled on first use
     settings
-    mkdir -p "$OUT/r"
+    mkdir -p "$OUT/r" /tmp/cache/tr
+    cp -r /tmp/cache/tr /tmp/tr-cold
+    TWINSPARK_KERNELS=triton TRITON_CACHE_DIR=/tmp/tr-cold \
+        arm v1-overlay-cold /tmp/plain --without-warmup &
     TWINSPARK_KERNELS=check arm v1-overlay-check /tmp/plain &
     TWINSPARK_KERNELS=triton arm v1-overlay-kernels /tmp/plain &
     TWINSPARK_KERNELS=check arm v2-overlay-check /tmp/dspark --spec &
     TWINSPARK_KERNELS=triton arm v2-overlay-kernels /tmp/dspark --spec &
     wait
+    collect
+}
+
+rounding() { # whose roundings move the first log-prob; after `served`, for its JIT caches
+    settings
+    mkdir -p "$OUT/r"
+    TWINSPARK_KERNELS=triton timeout "${LIMIT:-240}" \
+        python3 "$gpu/rounding_probe.py" /tmp/plain "$OUT/r/rounding.json" 2>&1 | tail -30
     collect
 }
 
