@@ -48,8 +48,8 @@ def test_document__shows_what_is_chosen(probed):
     assert probed[1]
 
 
-def test_gluon_form__compiles_to_two_tiles_of_four_products_a_step(probed):
-    assert probed[2] == 8
+def test_gluon_form__compiles_to_one_product_of_four_parts_a_warpgroup(probed):
+    assert probed[2] == 4 * 4
 
 
 def test_chosen__fit_a_gb10_block_with_nothing_in_local_memory(compiled):

@@ -48,8 +48,6 @@ CONFIGS = tuple(
 SM90_FEW = Config(m=16, n=16, k=512, warps=2, stages=4)
 SM90_SOME = Config(m=64, n=64, k=SCALE_BLOCK, warps=4, stages=6, tma=True)
 SM90_MANY = Config(m=128, n=64, k=SCALE_BLOCK, warps=4, stages=3, tma=True)
-GLUON = Config(m=128, n=128, k=SCALE_BLOCK, warps=4, stages=6, tma=True)
-GLUON_REASON = f"sm_90: Gluon form, warps with roles, T > {SOME_TOKENS}"
 INTERPRETER_FEW = Config(m=16, n=32, k=256, warps=4, stages=1)
 INTERPRETER = Config(m=64, n=64, k=SCALE_BLOCK, warps=4, stages=1)
 # What was fastest on an H200 at one of the registered shapes, and what came close.
@@ -110,11 +108,6 @@ def _describable(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return bool(packed and weight.is_contiguous() and x.stride(0) == depth and aligned)
 
 
-def _gluon(where: Target, x: torch.Tensor, weight: torch.Tensor) -> bool:
-    many = x.shape[0] > SOME_TOKENS
-    return where.capability == 90 and many and _describable(x, weight)
-
-
 def launch(
     x: torch.Tensor,
     x_scale: torch.Tensor,
@@ -162,42 +155,6 @@ def launch(
     fp8_o_proj_kernel[grid](
         x_src, w_src, x_scale, weight_scale, out, *sizes,
         BM=config.m, BN=config.n, BK=config.k, TMA=tma, STAGES=config.stages, **config.options(),
-    )  # fmt: skip
-    return out
-
-
-def launch_sm90(
-    x: torch.Tensor,
-    x_scale: torch.Tensor,
-    weight: torch.Tensor,
-    weight_scale: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    processors: int,
-) -> torch.Tensor:
-    """`launch` through the Gluon form; the layout must be one that descriptors can express."""
-    from triton.experimental.gluon import language as gl  # noqa: PLC0415 - sm_90 alone
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # noqa: PLC0415
-
-    from twinspark.kernels.fp8_o_proj.kernel_sm90 import fp8_o_proj_sm90_kernel  # noqa: PLC0415
-
-    tokens, groups, depth = x.shape
-    ranks = weight.shape[1]
-    if out.numel() == 0:
-        return out
-
-    def described(flat: torch.Tensor, rows: int) -> object:
-        box = [rows, GLUON.k]
-        layout = gl.NVMMASharedLayout.get_default_for(box, gl.float8e4nv)
-        return TensorDescriptor.from_tensor(flat, box, layout)
-
-    tiles = -(-tokens // GLUON.m) * (ranks // GLUON.n) * groups
-    fp8_o_proj_sm90_kernel[min(tiles, processors),](
-        described(x.transpose(0, 1).reshape(-1, depth), GLUON.m),
-        described(weight.view(-1, depth), GLUON.n),
-        x_scale, weight_scale, out, tokens, ranks, depth, tiles,
-        *x_scale.stride(), *weight_scale.stride(), *out.stride()[:2],
-        BM=GLUON.m, BN=GLUON.n, BK=GLUON.k, STAGES=GLUON.stages, num_warps=GLUON.warps,
     )  # fmt: skip
     return out
 
@@ -254,9 +211,6 @@ def dispatch(
         out=Wanted((tokens, groups, ranks), torch.bfloat16, "last"),
     )
     where = runnable(x, OP)
-    if config is None and _gluon(where, x, weight):
-        record(OP, "gluon sm_90", GLUON_REASON)
-        return partial(launch_sm90, processors=where.processors), GLUON_REASON
     chosen, reason = (config, "asked for") if config else choose(where, tokens)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen), reason
