@@ -31,6 +31,7 @@ from twinspark.kernels import (
     fp8_o_proj,
     hc_prenorm_gemm,
     mqa_logits,
+    mqa_topk,
     paged_mqa_logits,
     zero_rows,
 )
@@ -47,6 +48,7 @@ from twinspark.kernels.config import (
 from twinspark.kernels.fp8_o_proj.kernel import fp8_o_proj_few_kernel, fp8_o_proj_kernel
 from twinspark.kernels.hc_prenorm_gemm.kernel import hc_prenorm_gemm_kernel
 from twinspark.kernels.mqa_logits.kernel import mqa_logits_kernel
+from twinspark.kernels.mqa_topk.kernel import mqa_topk_collect_kernel
 from twinspark.kernels.paged_mqa_logits.kernel import paged_mqa_logits_kernel
 from twinspark.kernels.zero_rows.kernel import zero_rows_kernel
 
@@ -115,6 +117,7 @@ KERNELS = (
     fp8_o_proj_few_kernel,
     zero_rows_kernel,
     c128a_metadata_kernel,
+    mqa_topk_collect_kernel,
 )
 
 
@@ -125,11 +128,15 @@ def _zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def launch(op: str, config: Config) -> None:
     """Launch an operation at serving shapes; tensors are untouched host memory."""
     i32, i64, u8 = torch.int32, torch.int64, torch.uint8
-    if op == "mqa_logits":
+    if op in {"mqa_logits", "mqa_topk"}:
         bounds = _zeros(512, dtype=i32)
         q, k = _zeros(512, 64, 128, dtype=FP8), _zeros(4096, 128, dtype=FP8)
         args = (q, k, _zeros(4096), _zeros(512, 64), bounds, bounds)
-        mqa_logits.launch(*args, config=config, processors=PROCESSORS)
+        if op == "mqa_logits":
+            mqa_logits.launch(*args, config=config, processors=PROCESSORS)
+        else:
+            room = mqa_topk.capacity(config, mqa_topk.TOPK)
+            mqa_topk.collect(*args, topk=mqa_topk.TOPK, config=config, shares=1, room=room)
     elif op == "paged_mqa_logits":
         cache = _zeros(64, 8640, dtype=u8).as_strided((64, 64, 1, 132), (8640, 132, 132, 1))
         q, table = _zeros(72, 1, 64, 128, dtype=FP8), _zeros(72, 4096, dtype=i32)
@@ -205,6 +212,7 @@ CONFIGS: dict[str, tuple[Config, ...]] = {
     "fp8_o_proj": fp8_o_proj.CONFIGS,
     "zero_rows": zero_rows.CONFIGS,
     "c128a_metadata": c128a_metadata.CONFIGS,
+    "mqa_topk": mqa_topk.CONFIGS,
 }
 
 
@@ -222,6 +230,7 @@ def choices() -> list[tuple[str, str, Config]]:
         *(("fp8_o_proj", f"T={t}", fp8_o_proj.choose(where, t)[0]) for t in sizes),
         ("zero_rows", "any", zero_rows.choose(where)[0]),
         ("c128a_metadata", "any", c128a_metadata.choose(where)[0]),
+        ("mqa_topk", "any", mqa_topk.choose(where)[0]),
     ]
 
 

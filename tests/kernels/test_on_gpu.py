@@ -48,6 +48,16 @@ def test_kernel__of_dispatch_is_the_definition(cases, op):
     assert {choice.op for choice in dispatch.recorded()} == {op}
 
 
+@pytest.mark.usefixtures("cases")
+def test_topk__of_every_fused_configuration_is_that_of_the_logits():
+    import fused_topk  # noqa: PLC0415 - beside `cases`, which needs a GPU
+
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    _, said = fused_topk.gates(fused_topk.hard_inputs(), processors)
+    assert len(said) == 3 * len(fused_topk.FUSED)
+    assert not [row for row in said if "error" in row]
+
+
 def test_comparison__is_made_again_by_every_replay():
     from twinspark.kernels import agreement  # noqa: PLC0415
 

@@ -32,16 +32,16 @@ MOST_SPLITS = 8  # likewise, when they are merged
 PART = 1024  # logits of a row, or candidates, that pass through the registers at once
 RUNS = 8  # runs of keys a split must have: each split warms its own threshold up
 
-# m: query rows a program, n: keys a step, k: keys a run. m and n as in `mqa_logits`; runs shorter
-# than 1024 keys look at the logits too often, longer than 2048 let the threshold grow stale.
+# m: query rows a program, n: keys a step, k: keys a run. Choosing takes registers beside the
+# product's: tiles of 32 accumulators a thread more than these spill. Runs shorter than 1024 keys
+# look at the logits too often, longer than 2048 let the threshold grow stale.
 CONFIGS = tuple(
     Config(m=m, n=n, k=k, warps=warps, stages=stages, tma=tma)
     for m in (2, 4)
-    for n, warps in ((64, 4), (128, 4), (128, 8))
+    for n, warps in ((64, 4), (64, 8), (128, 8))
     for k in (1024, 2048)
     for stages in (2, 3)
     for tma in (True, False)
-    if m * n <= 64 * warps
 )
 # To be timed: nothing has been yet.
 FINALISTS = tuple(
@@ -74,12 +74,11 @@ def final(topk: int) -> int:
 
 
 def capacity(config: Config, topk: int) -> int:
-    """Candidates that a row and split has room for: a power of two, two runs over the least.
+    """Candidates that a row and split has room for: a power of two, a run and twice what is left.
 
-    With 1024 keys a run and the top 512 it is 4096: of 32,768 keys in random order a row then
-    compacts twice.
+    For the top 512 it is 4096: of 32,768 keys in random order, 1024 a run, a row compacts twice.
     """
-    least = max(2 * config.k + most(topk), final(topk))
+    least = max(config.k + 2 * most(topk), final(topk))
     return 1 << (least - 1).bit_length()
 
 
@@ -173,7 +172,7 @@ def collect(
         them there are, `final(topk)` at most.
     """
     rows, keys = q.shape[0], k.shape[0]
-    lanes = 32 * config.warps
+    lanes, part, piece = 32 * config.warps, min(config.k, PART), min(room, PART)
     blocks = -(-rows // config.m)
     scratch = torch.empty((blocks, shares, config.m, config.k), device=q.device)
     found = torch.empty((rows, shares, room), dtype=torch.int64, device=q.device)
@@ -203,10 +202,10 @@ def collect(
         LEAST=topk,
         MOST=most(topk),
         FINAL=final(topk),
-        PART=min(config.k, PART),
-        WIDTH=min(config.k, max(lanes // config.m, 32)),
-        PIECE=min(room, PART),
-        LANES=min(room, lanes),
+        PART=part,
+        WIDTH=min(part, max(lanes // config.m, 32)),
+        PIECE=piece,
+        LANES=min(piece, lanes),
         H=HEADS,
         D=HEAD_DIM,
         TMA=tma,

@@ -112,6 +112,33 @@ def _compact(
 
 
 @triton.jit
+def _shrink(
+    found,
+    stride,
+    count,
+    low,
+    limit,
+    BM: tl.constexpr,
+    LEAST: tl.constexpr,
+    MOST: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    PIECE: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Compact the rows that have more than `limit` candidates; counts and bounds of all rows."""
+    m = tl.arange(0, BM)
+    for i in range(BM):
+        mine = tl.sum(tl.where(m == i, count, 0), axis=0)
+        if mine > limit:
+            bound = tl.sum(tl.where(m == i, low, 0), axis=0)
+            at = found + i * stride
+            left, bound = _compact(at, mine, bound, LEAST, MOST, CAPACITY, PIECE, LANES)
+            count = tl.where(m == i, left, count)
+            low = tl.where(m == i, bound, low)
+    return count, low
+
+
+@triton.jit
 def _append(
     found,
     stride,
@@ -147,7 +174,7 @@ def _append(
     column = tl.sum(take, axis=1)
     before = count[:, None] + tl.cumsum(column, axis=1) - column
     to = tl.cumsum(take, axis=1) - 1 + (before + tl.arange(0, BM)[:, None] * stride)[:, None, :]
-    packed = (v.to(tl.int32, bitcast=True).to(tl.int64) << 32) | key.to(tl.int64)
+    packed = (v.to(tl.int32, bitcast=True).to(tl.int64) << 32) | key.to(tl.uint32).to(tl.int64)
     tl.store(found + tl.max_contiguous(to, [BM, 1, WIDTH]), packed, mask=take != 0)
     return count + tl.sum(column, axis=1)
 
@@ -158,7 +185,7 @@ def _append(
     do_not_specialize=("rows", "keys"),
     do_not_specialize_on_alignment=("ks_ptr", "ke_ptr", "scratch_ptr", "found_ptr"),
 )
-def mqa_topk_collect_kernel(
+def mqa_topk_collect_kernel(  # noqa: PLR0915 - what is left in it is one loop and its state
     q_src,  # TMA: descriptor over [M*H, D], box [BM*H, D]; else pointer to [M, H, D] e4m3
     k_src,  # TMA: descriptor over [N, D], box [BN, D]; else pointer to [N, D] e4m3
     k_scale_ptr,  # [N] f32
@@ -247,24 +274,19 @@ def mqa_topk_collect_kernel(
         upper = tl.load(ke_ptr + r, mask=row_ok, other=0)
         upper = tl.minimum(tl.minimum(upper, keys), stop * BN)
         found = found_ptr + (row0.to(tl.int64) * splits + tl.program_id(1)) * CAPACITY
+        stride = splits * CAPACITY
         for part in range(0, (stop - run) * BN, PART):
-            key0 = run * BN + part
+            piece = scratch + part
+            key = run * BN + part
             count = _append(
-                found, splits * CAPACITY, count, scratch + part, key0, lower, upper, low, BM, RUN, PART, WIDTH)
+                found, stride, count, piece, key, lower, upper, low, BM, RUN, PART, WIDTH
+            )
         limit = tl.where(stop == end, FINAL, CAPACITY - RUN)
         tl.debug_barrier()  # the candidates are there; nobody reads this run any more
         if tl.max(count, axis=0) > limit:
-            for i in range(BM):
-                c_i = tl.sum(tl.where(m == i, count, 0), axis=0)
-                if c_i > limit:
-                    low_i = tl.sum(tl.where(m == i, low, 0), axis=0)
-                    slot_i = (row0 + i).to(tl.int64) * splits + tl.program_id(1)
-                    at_i = found_ptr + slot_i * CAPACITY
-                    left, low_i = _compact(
-                        at_i, c_i, low_i, LEAST, MOST, CAPACITY, PIECE, LANES
-                    )
-                    count = tl.where(m == i, left, count)
-                    low = tl.where(m == i, low_i, low)
+            count, low = _shrink(
+                found, stride, count, low, limit, BM, LEAST, MOST, CAPACITY, PIECE, LANES
+            )
     tl.store(counts_ptr + slot, count, mask=row_ok)
 
 
@@ -299,9 +321,7 @@ def mqa_topk_merge_kernel(
         split, at = n // FINAL, n % FINAL
         counts = tl.load(counts_ptr + row * SPLITS + split, mask=split < SPLITS, other=0)
         there = at < counts
-        packed = tl.load(
-            found_ptr + (row * SPLITS + split) * CAPACITY + at, mask=there, other=0
-        )
+        packed = tl.load(found_ptr + (row * SPLITS + split) * CAPACITY + at, mask=there, other=0)
         x = _unpack(packed, there)
         flat = tl.reshape(x, (SPLITS_POW2 * FINAL,), can_reorder=True)
         count = tl.sum(tl.sum(there.to(tl.int32), axis=0), axis=0)

@@ -8,9 +8,7 @@ import torch
 from twinspark.kernels.mqa_logits.reference import mqa_logits
 
 
-def top_keys(
-    logits: torch.Tensor, ks: torch.Tensor, ke: torch.Tensor, topk: int
-) -> torch.Tensor:
+def top_keys(logits: torch.Tensor, ks: torch.Tensor, ke: torch.Tensor, topk: int) -> torch.Tensor:
     """Each row's largest logits inside its bounds; of equal ones the first keys.
 
     Args:
@@ -20,8 +18,8 @@ def top_keys(
         topk: Keys to choose.
 
     Returns:
-        [M, topk] int32: keys relative to `ks`, ascending, then -1 where a row sees fewer. NaN counts
-        as the largest, or as the smallest where its sign is set.
+        [M, topk] int32: keys relative to `ks`, ascending, then -1 where a row sees fewer. NaN
+        counts as the largest, or as the smallest where its sign is set.
     """
     out = torch.full((logits.shape[0], topk), -1, dtype=torch.int32, device=logits.device)
     for m in range(logits.shape[0]):
