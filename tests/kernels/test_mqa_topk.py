@@ -127,7 +127,7 @@ def test_order__of_the_logits_makes_no_difference(order, shares, room):
 def test_parts__of_a_run_and_of_the_candidates_are_taken_one_by_one(monkeypatch, order, part):
     monkeypatch.setattr(mqa_topk, "PART", part)
     n = torch.arange(300) * 1.0
-    values = {"rising": n, "even": n * 0 + 1, "late": n * (n % 60 > 50)}[order]
+    values = {"rising": n, "even": n * 0 + 1, "late": (300 - n) * (n % 60 > 50)}[order]
     args = prescribed(values, 1.0, -1.0, 1.0)
     check(args, 12, torch.stack([values, -values, values]), room=64)
     check(inputs(3, 300), 12, shares=2)
