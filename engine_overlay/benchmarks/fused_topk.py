@@ -167,13 +167,15 @@ def hard_inputs() -> dict[str, Args]:
     }
 
 
-def gates(shape_args: dict[str, Args], processors: int) -> tuple[list[Fused], list[dict[str, Any]]]:
+def gates(
+    shape_args: dict[str, Args], processors: int, fused: tuple[Fused, ...] = FUSED
+) -> tuple[list[Fused], list[dict[str, Any]]]:
     """The configurations that are right everywhere, and what each gate said."""
     rows: list[dict[str, Any]] = []
     bad: set[Fused] = set()
     for name, args in shape_args.items():
         logits = written(args)
-        for how in FUSED:
+        for how in fused:
             row: dict[str, Any] = {"case": name, "who": how.name}
             try:
                 row["above_edge"] = gate(fused_call(args, how, processors)(), logits, *args[4:])
@@ -182,7 +184,7 @@ def gates(shape_args: dict[str, Args], processors: int) -> tuple[list[Fused], li
                 bad.add(how)
             rows.append(row)
         del logits
-    return [how for how in FUSED if how not in bad], rows
+    return [how for how in fused if how not in bad], rows
 
 
 def contenders(args: Args, good: list[Fused], processors: int) -> dict[str, Call]:
@@ -295,13 +297,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--limit", type=float, default=110, help="seconds; later cases are left")
+    parser.add_argument("--fused", type=int, nargs="*", help="indices into FUSED; default: all")
     args = parser.parse_args()
+    fused = FUSED if args.fused is None else tuple(FUSED[index] for index in args.fused)
     start = time.monotonic()
     torch.manual_seed(0)
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     cases = cases_of(of("mqa_logits"))
     everything = hard_inputs() | {name: inputs for name, (_, inputs) in cases.items()}
-    good, said = gates(everything, processors)
+    good, said = gates(everything, processors, fused)
     red = [row for row in said if "error" in row]
     print(f"{len(said) - len(red)} of {len(said)} gates green, {time.monotonic() - start:.0f} s")
     for row in red:
