@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On the GPU machine, from the repository's root: install the carried engine, then run the arms.
-# usage: session.sh install | arms | served | rounding | faults | boots | kernels     (results go to $OUT)
+# usage: session.sh install | arms | served | rounding | faults | boots | kernels | fused     (results go to $OUT)
 set -uo pipefail
 repo=$PWD
 gpu=$repo/tests/overlay/gpu
@@ -104,6 +104,11 @@ kernels() { # the kernels' own tests with the engine's torch and Triton
     settings
     export TRITON_INTERPRET=0
     python3 -m pytest --noconftest -p no:cacheprovider -q -rP -m gpu tests/kernels/test_on_gpu.py
+}
+
+fused() { # logits and top-k in one against ours or DeepGEMM's logits and the engine's own top-k
+    settings
+    python3 engine_overlay/benchmarks/fused_topk.py --out "$OUT/fused-topk.json"
 }
 
 collect() {
