@@ -10,7 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from cases_common import CUDA, FP8, L2_TWICE, NAN, Bench, RedGateError, deep_gemm, relative
+from cases_common import (
+    BF16_LIMIT,
+    CUDA,
+    FP8,
+    L2_TWICE,
+    NAN,
+    SQUARES_LIMIT,
+    TWO_TERMS_LIMIT,
+    Bench,
+    RedGateError,
+    deep_gemm,
+    relative,
+)
 from cases_indexer import mqa_bench, mqa_gate, paged_bench, paged_gate
 from shapes import C128A_WIDTH, GROUP_DEPTH, GROUPS, HC_DEPTH, MIXES, RANK, ROW_BYTES
 
@@ -45,8 +57,8 @@ def hc_gate(config: Config | None = None) -> float:
         run, _ = hc_prenorm_gemm.dispatch(*args, config=config)
         run(*args)
         want, squares = hc_reference(args[0], args[1])
-        worst = max(worst, relative(args[2].sum(0), want, 3e-5))
-        worst = max(worst, relative(args[3].sum(0), squares, 1e-5))
+        worst = max(worst, relative(args[2].sum(0), want, TWO_TERMS_LIMIT))
+        worst = max(worst, relative(args[3].sum(0), squares, SQUARES_LIMIT))
     return worst
 
 
@@ -91,13 +103,16 @@ def o_proj_inputs(
     return x, x_scale, weight, w_scale, out
 
 
+O_PROJ_GATES = ((1, 2), (6, 4), (77, 2), (300, 1), (601, 2))  # tokens, groups
+
+
 def o_proj_gate(config: Config | None = None) -> float:
     """One, few and many tokens; the output is bfloat16, so 2^-9 a value."""
     worst = 0.0
-    for tokens, groups in ((1, 2), (6, 4), (77, 2), (300, 1), (601, 2)):
+    for tokens, groups in O_PROJ_GATES:
         args = o_proj_inputs(tokens, groups, 256, 512)
         run, _ = fp8_o_proj.dispatch(*args, config=config)
-        worst = max(worst, relative(run(*args), o_proj_reference(*args[:4]), 4e-3))
+        worst = max(worst, relative(run(*args), o_proj_reference(*args[:4]), BF16_LIMIT))
     return worst
 
 

@@ -16,6 +16,9 @@ FP8 = torch.float8_e4m3fn
 L2_TWICE = 128 << 20
 NAN = float("nan")
 FP8_LIMIT = 3e-4  # Hopper adds FP8 products in about 14 bits: DeepGEMM is 1.3e-4 off likewise
+TWO_TERMS_LIMIT = 3e-5  # the mixing matrix as two bfloat16 terms
+SQUARES_LIMIT = 1e-5
+BF16_LIMIT = 4e-3  # a bfloat16 result steps by 2^-8
 
 
 class RedGateError(AssertionError):
@@ -57,3 +60,20 @@ def relative(out: torch.Tensor, reference: torch.Tensor, limit: float) -> float:
     if not error <= limit:
         raise RedGateError(f"relative error {error:.3e} is above {limit:.0e}")
     return error
+
+
+def written_inside(out: torch.Tensor, reference: torch.Tensor) -> None:
+    """Refuse logits that were written where they should not be, or not where they should.
+
+    Args:
+        out: [M, >= N], NaN wherever nothing was written.
+        reference: [M, N], -inf wherever nothing should be.
+
+    Raises:
+        RedGateError: The two disagree somewhere.
+    """
+    width = reference.shape[1]
+    wrong = (torch.isnan(out[:, :width]) != torch.isinf(reference)).sum()
+    wrong += (~torch.isnan(out[:, width:])).sum()
+    if int(wrong):
+        raise RedGateError(f"{int(wrong)} logits were written outside the bounds, or not inside")

@@ -13,9 +13,9 @@ from cases_common import (
     L2_TWICE,
     NAN,
     Bench,
-    RedGateError,
     deep_gemm,
     relative,
+    written_inside,
 )
 from shapes import DIM, HEADS
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from twinspark.kernels.config import Config
 
 # ---------------------------------------------------------------- mqa_logits
+
+# Odd sizes. With the second's 36 steps of 128 keys for 34 pairs of rows, several programs share a
+# block of rows on any card: the Gluon form's path of its own on sm_90.
+MQA_GATES = ((67, 1333), (67, 4500))
 
 
 def mqa_inputs(rows: int, keys: int, context: int) -> tuple[torch.Tensor, ...]:
@@ -56,14 +60,33 @@ def torch_mqa(q, k, k_scale, weights, ks, ke):  # noqa: ANN001, ANN201, PLR0913,
     return out
 
 
+def gate_bounds(rows: int, keys: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[rows] int32 each, rows > 64: random runs of keys, and one of each edge, next to each other.
+
+    Whole, empty, reversed, before the first key, past the last, one key, up to a step's boundary.
+    """
+    ends = torch.randint(0, keys + 1, (2, rows)).sort(0).values
+    edges = ((0, keys), (9, 9), (keys, 3), (-5, 40), (keys - 70, keys + 17), (777, 778), (64, 256))
+    for row, bounds in enumerate(edges):
+        ends[:, 3 * row] = torch.tensor(bounds)
+    ends[:, 60:64] = keys  # a program's rows may all be empty
+    ends[:, -1] = torch.tensor((1, keys - 1))  # the last program's only row
+    ks, ke = ends.int()
+    return ks.contiguous().to(CUDA), ke.contiguous().to(CUDA)
+
+
 def mqa_gate(config: Config | None = None) -> float:
-    """Odd sizes, moving bounds, NaN outside."""
-    args = mqa_inputs(67, 1333, 5400)
-    ks = torch.randint(0, 700, (67,), dtype=torch.int32, device=CUDA)
-    args = (*args[:4], ks, args[5])
-    run, _ = mqa_logits.dispatch(*args, config=config)
-    out = torch.full((67, 1536), NAN, device=CUDA)[:, :1333]
-    return relative(run(*args, out=out), mqa_reference(*args), FP8_LIMIT)
+    """Odd sizes, bounds that move at both ends, empty rows, nothing written outside."""
+    worst = 0.0
+    for rows, keys in MQA_GATES:
+        args = (*mqa_inputs(rows, keys, 4 * keys)[:4], *gate_bounds(rows, keys))
+        run, _ = mqa_logits.dispatch(*args, config=config)
+        whole = torch.full((rows, -(-keys // 256) * 256 + 256), NAN, device=CUDA)
+        run(*args, out=whole[:, :keys])
+        want = mqa_reference(*args)
+        worst = max(worst, relative(whole[:, :keys], want, FP8_LIMIT))
+        written_inside(whole, want)
+    return worst
 
 
 def mqa_bench(shape: Shape, configs: list[Config | None]) -> Bench:
@@ -117,19 +140,17 @@ def paged_inputs(cache: torch.Tensor, rows: int, keys: int, share: int) -> tuple
 def paged_gate(config: Config | None = None) -> float:
     """Unequal rows, an empty one, pages far apart, shared and unshared tables, NaN outside."""
     worst = 0.0
+    counts = [1, 1100, 64, 0, 65, 1099, 500, 128, 3]
     for share in (1, 3):
-        cache = paged_cache(40, 8640)
-        q, cache, weights, lens, table = paged_inputs(cache, 9, 1100, share)
-        counts = [1, 1100, 64, 0, 65, 1099, 500, 128, 3]
+        q, cache, weights, _, table = paged_inputs(paged_cache(40, 8640), 9, 1100, share)
         lens = torch.tensor(counts, dtype=torch.int32, device=CUDA)[:, None]
         args = (q, cache, weights, lens, table)
         run, _ = paged_mqa_logits.dispatch(*args, config=config)
-        out = torch.full((9, 1280), NAN, device=CUDA)[:, :1152]
-        run(*args, 1152, out=out)
-        worst = max(worst, relative(out, paged_reference(*args, 1152), FP8_LIMIT))
-        written = torch.isfinite(out).sum(1).cpu()
-        if written.tolist() != counts:
-            raise RedGateError(f"rows of {counts} keys had {written.tolist()} written")
+        whole = torch.full((9, 1280), NAN, device=CUDA)
+        run(*args, 1152, out=whole[:, :1152])
+        want = paged_reference(*args, 1152)
+        worst = max(worst, relative(whole[:, :1152], want, FP8_LIMIT))
+        written_inside(whole, want)
     return worst
 
 
