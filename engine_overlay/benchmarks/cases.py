@@ -14,7 +14,6 @@ from cases_common import (
     BF16_LIMIT,
     CUDA,
     FP8,
-    L2_TWICE,
     NAN,
     SQUARES_LIMIT,
     TWO_TERMS_LIMIT,
@@ -22,9 +21,19 @@ from cases_common import (
     RedGateError,
     deep_gemm,
     relative,
+    sets,
 )
 from cases_indexer import mqa_bench, mqa_gate, paged_bench, paged_gate
-from shapes import C128A_WIDTH, GROUP_DEPTH, GROUPS, HC_DEPTH, MIXES, RANK, ROW_BYTES
+from shapes import (
+    C128A_WIDTH,
+    GROUP_DEPTH,
+    GROUPS,
+    HC_DEPTH,
+    MIXES,
+    RANK,
+    ROW_BYTES,
+    hc_splits,
+)
 
 from twinspark.kernels import c128a_metadata, fp8_o_proj, hc_prenorm_gemm, zero_rows
 from twinspark.kernels.c128a_metadata.reference import c128a_metadata as c128a_reference
@@ -65,21 +74,18 @@ def hc_gate(config: Config | None = None) -> float:
 def hc_bench(shape: Shape, configs: list[Config | None]) -> Bench:
     """Ours and DeepGEMM's at several splits, and torch."""
     rows = shape.sizes["rows"]
-    sets = max(1, min(64, L2_TWICE // int(shape.bytes)))
     bench = Bench()
-    split_counts = (4, 8, 16, 32, 64, 128) if rows <= 128 else (1, 2, 4, 8)
-    for splits in split_counts:
-        inputs = [hc_inputs(rows, splits) for _ in range(sets)]
+    for splits in hc_splits(rows):
+        inputs = [hc_inputs(rows, splits) for _ in range(sets(shape))]
         for config in configs:
             run, reason = hc_prenorm_gemm.dispatch(*inputs[0], config=config)
-            bench.kernels[f"{config.key if config else reason} splits={splits}"] = [
-                lambda a=a, run=run: run(*a) for a in inputs
-            ]
+            calls = [lambda a=a, run=run: run(*a) for a in inputs]
+            bench.add(config, reason, calls, f" splits={splits}")
         if module := deep_gemm():
             bench.anchors[f"deepgemm splits={splits}"] = [
                 lambda a=a, s=splits: module.tf32_hc_prenorm_gemm(*a, s) for a in inputs
             ]
-    inputs = [hc_inputs(rows, 1) for _ in range(sets)]
+    inputs = [hc_inputs(rows, 1) for _ in range(sets(shape))]
     bench.anchors["torch"] = [
         lambda a=a: (a[0].float() @ a[1].T, a[0].float().square().sum(-1)) for a in inputs
     ]
@@ -119,14 +125,11 @@ def o_proj_gate(config: Config | None = None) -> float:
 def o_proj_bench(shape: Shape, configs: list[Config | None]) -> Bench:
     """Ours, DeepGEMM's einsum, and cuBLAS in bfloat16."""
     tokens = shape.sizes["tokens"]
-    sets = max(1, min(8, L2_TWICE // int(shape.bytes)))
-    inputs = [o_proj_inputs(tokens) for _ in range(sets)]
+    inputs = [o_proj_inputs(tokens) for _ in range(sets(shape))]
     bench = Bench()
     for config in configs:
         run, reason = fp8_o_proj.dispatch(*inputs[0], config=config)
-        bench.kernels[config.key if config else reason] = [
-            lambda a=a, run=run: run(*a) for a in inputs
-        ]
+        bench.add(config, reason, [lambda a=a, run=run: run(*a) for a in inputs])
     if module := deep_gemm():
         bench.anchors["deepgemm"] = [
             lambda a=a: module.fp8_einsum("bhr,hdr->bhd", a[:2], a[2:4], a[4], recipe=(1, 128, 128))
@@ -155,20 +158,15 @@ def zero_gate(config: Config | None = None) -> float:
 
 def zero_bench(shape: Shape, configs: list[Config | None]) -> Bench:
     """Ours on scattered rows, against a memset of as many adjacent bytes."""
-    rows = shape.sizes["rows"]
-    cache = torch.empty(1024, ROW_BYTES, dtype=torch.uint8, device=CUDA)
-    sets = max(1, min(64, 512 // rows))
-    order = torch.randperm(1024, device=CUDA)
-    ids = [order[i * rows : (i + 1) * rows].contiguous() for i in range(sets)]
+    rows, count = shape.sizes["rows"], sets(shape)
+    cache = torch.empty(max(1024, count * rows), ROW_BYTES, dtype=torch.uint8, device=CUDA)
+    order = torch.randperm(cache.shape[0], device=CUDA)
+    ids = [order[i * rows : (i + 1) * rows].contiguous() for i in range(count)]
     bench = Bench()
     for config in configs:
         run, reason = zero_rows.dispatch(cache, ids[0], config=config)
-        bench.kernels[config.key if config else reason] = [
-            lambda i=i, run=run: run(cache, i) for i in ids
-        ]
-    bench.anchors["memset"] = [
-        lambda at=at: cache[at * rows : (at + 1) * rows].zero_() for at in range(sets)
-    ]
+        bench.add(config, reason, [lambda i=i, run=run: run(cache, i) for i in ids])
+    bench.add_memset([cache[at * rows : (at + 1) * rows] for at in range(count)])
     return bench
 
 
@@ -217,16 +215,15 @@ def c128a_gate(config: Config | None = None) -> float:
 
 def c128a_bench(shape: Shape, configs: list[Config | None]) -> Bench:
     """Ours against a memset of as many bytes."""
-    sizes = shape.sizes
-    args = c128a_inputs(sizes["decodes"], sizes["prefills"], sizes["context"], sizes["active"])
+    sizes = [shape.sizes[name] for name in ("decodes", "prefills", "context", "active")]
+    inputs = [c128a_inputs(*sizes) for _ in range(sets(shape))]
     bench = Bench()
     for config in configs:
-        run, reason = c128a_metadata.dispatch(
-            args[0], args[4], args[7], args[9], args[10], config=config
-        )
-        bench.kernels[config.key if config else reason] = [lambda run=run: run(*args)]
-    to = torch.empty(int(shape.bytes), dtype=torch.uint8, device=CUDA)
-    bench.anchors["memset"] = [to.zero_]
+        a = inputs[0]
+        run, reason = c128a_metadata.dispatch(a[0], a[4], a[7], a[9], a[10], config=config)
+        bench.add(config, reason, [lambda a=a, run=run: run(*a) for a in inputs])
+    targets = torch.empty(len(inputs), int(shape.bytes), dtype=torch.uint8, device=CUDA)
+    bench.add_memset(list(targets))
     return bench
 
 

@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from shapes import rotations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from shapes import Shape
+
+    from twinspark.kernels.config import Config
 
 CUDA = "cuda"
 FP8 = torch.float8_e4m3fn
@@ -32,11 +37,34 @@ class Bench:
     Attributes:
         kernels: Ours by name: lists of calls over rotated inputs.
         anchors: The others', likewise.
-        gate: Error of the checked result; filled in by the op's `gate`.
+        chosen: Names in `kernels` of what dispatch took by itself.
+        ungraphed: Names in `anchors` that are timed outside a CUDA graph.
     """
 
     kernels: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
     anchors: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+    chosen: set[str] = field(default_factory=set)
+    ungraphed: set[str] = field(default_factory=set)
+
+    def add(
+        self, config: Config | None, reason: str, calls: Sequence[Callable[[], Any]], more: str = ""
+    ) -> None:
+        """Add a kernel of ours: `config` as asked for, or None for what dispatch takes itself."""
+        name = (config.key if config else reason) + more
+        self.kernels[name] = list(calls)
+        if config is None:
+            self.chosen.add(name)
+
+    def add_memset(self, targets: Sequence[torch.Tensor]) -> None:
+        """Add a memset as the anchor, in a graph and outside: a graph's node may be the slower."""
+        calls = [target.zero_ for target in targets]
+        self.anchors |= {"memset": calls, "memset outside a graph": calls}
+        self.ungraphed.add("memset outside a graph")
+
+
+def sets(shape: Shape) -> int:
+    """Sets of inputs and outputs that one case rotates over, so that the L2 holds none of them."""
+    return rotations(shape.bytes, L2_TWICE)
 
 
 def deep_gemm() -> Any:  # noqa: ANN401 - a module without types

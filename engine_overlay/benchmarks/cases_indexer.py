@@ -15,6 +15,7 @@ from cases_common import (
     Bench,
     deep_gemm,
     relative,
+    sets,
     written_inside,
 )
 from shapes import DIM, HEADS
@@ -92,20 +93,21 @@ def mqa_gate(config: Config | None = None) -> float:
 def mqa_bench(shape: Shape, configs: list[Config | None]) -> Bench:
     """Ours, DeepGEMM's, and the chunked torch path at the smallest case."""
     sizes = shape.sizes
-    args = mqa_inputs(sizes["rows"], sizes["keys"], sizes["context"])
+    keys, width = sizes["keys"], -(-sizes["keys"] // 256) * 256
+    inputs = [mqa_inputs(sizes["rows"], keys, sizes["context"]) for _ in range(sets(shape))]
+    outs = [torch.empty(sizes["rows"], width, device=CUDA)[:, :keys] for _ in inputs]
     bench = Bench()
-    width = -(-sizes["keys"] // 256) * 256
-    out = torch.empty(sizes["rows"], width, device=CUDA)[:, : sizes["keys"]]
     for config in configs:
-        run, reason = mqa_logits.dispatch(*args, config=config)
-        bench.kernels[config.key if config else reason] = [lambda run=run: run(*args, out=out)]
+        run, reason = mqa_logits.dispatch(*inputs[0], config=config)
+        pairs = zip(inputs, outs, strict=True)
+        bench.add(config, reason, [lambda a=a, o=o, run=run: run(*a, out=o) for a, o in pairs])
     if module := deep_gemm():
-        q, k, k_scale, weights, ks, ke = args
         bench.anchors["deepgemm"] = [
-            lambda: module.fp8_mqa_logits(q, (k, k_scale), weights, ks, ke, clean_logits=False)
+            lambda a=a: module.fp8_mqa_logits(a[0], a[1:3], *a[3:], clean_logits=False)
+            for a in inputs
         ]
     if sizes["context"] <= 16_384:
-        bench.anchors["torch"] = [lambda: torch_mqa(*args)]
+        bench.anchors["torch"] = [lambda a=a: torch_mqa(*a) for a in inputs]
     return bench
 
 
@@ -124,16 +126,22 @@ def paged_cache(blocks: int, stride: int = 64 * 132) -> torch.Tensor:
     return raw.as_strided((blocks, 64, 1, 132), (stride, 132, 132, 1))
 
 
-def paged_inputs(cache: torch.Tensor, rows: int, keys: int, share: int) -> tuple[torch.Tensor, ...]:
-    """Flattened speculative rows, `share` of them on one block table; a row sees one key more."""
+def paged_inputs(
+    cache: torch.Tensor, rows: int, keys: int, share: int, ids: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Flattened speculative rows, `share` of them on one block table; a row sees one key more.
+
+    The tables hold `ids` in order, by default random pages of the cache.
+    """
     q = torch.randn(rows, 1, HEADS, DIM, device=CUDA).to(FP8)
     weights = torch.randn(rows, HEADS, device=CUDA)
     lens = (keys - torch.arange(rows, device=CUDA) % 2).int()[:, None].contiguous()
     pages = -(-keys // 64)
-    tables = torch.cat([torch.randperm(cache.shape[0], device=CUDA) for _ in range(2)])
-    while len(tables) < rows // share * pages:
-        tables = torch.cat([tables, torch.randperm(cache.shape[0], device=CUDA)])
-    table = tables[: rows // share * pages].view(rows // share, pages).int()
+    count = rows // share * pages
+    if ids is None:
+        rounds = -(-count // cache.shape[0])
+        ids = torch.cat([torch.randperm(cache.shape[0], device=CUDA) for _ in range(rounds)])
+    table = ids[:count].view(rows // share, pages).int()
     return q, cache, weights, lens, table.repeat_interleave(share, 0).contiguous()
 
 
@@ -155,19 +163,21 @@ def paged_gate(config: Config | None = None) -> float:
 
 
 def paged_bench(shape: Shape, configs: list[Config | None]) -> Bench:
-    """Ours and DeepGEMM's over one large cache and several block tables."""
+    """Ours and DeepGEMM's over one large cache, each set of inputs on pages of its own."""
     rows, keys, share = (shape.sizes[name] for name in ("rows", "keys", "share"))
     pages = rows // share * (keys // 64)
-    sets = max(1, min(32, L2_TWICE // (pages * 64 * 132)))
-    cache = paged_cache(max(pages, 2 * L2_TWICE // (64 * 132)))
-    inputs = [paged_inputs(cache, rows, keys, share) for _ in range(sets)]
-    out = torch.empty(rows, keys, device=CUDA)
+    cache = paged_cache(max(sets(shape) * pages, 2 * L2_TWICE // (64 * 132)))
+    order = torch.randperm(cache.shape[0], device=CUDA)
+    inputs = [
+        paged_inputs(cache, rows, keys, share, order[i * pages : (i + 1) * pages])
+        for i in range(sets(shape))
+    ]
+    outs = [torch.empty(rows, keys, device=CUDA) for _ in inputs]
     bench = Bench()
     for config in configs:
         run, reason = paged_mqa_logits.dispatch(*inputs[0], rows_per_request=share, config=config)
-        bench.kernels[config.key if config else reason] = [
-            lambda a=a, run=run: run(*a, keys, out=out) for a in inputs
-        ]
+        pairs = zip(inputs, outs, strict=True)
+        bench.add(config, reason, [lambda a=a, o=o, f=run: f(*a, keys, out=o) for a, o in pairs])
     if module := deep_gemm():
         processors = torch.cuda.get_device_properties(0).multi_processor_count
         calls = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shapes import hc_splits
+
 from twinspark.kernels import (
     c128a_metadata,
     fp8_o_proj,
@@ -73,15 +75,26 @@ def chosen(shape: Shape, capability: int, processors: int) -> set[str]:
     """
     where, sizes = Target(capability, processors), shape.sizes
     if shape.op == "mqa_logits":
-        config, reason = mqa_logits.choose(where)
-        return {mqa_logits.GLUON_REASON if capability == 90 else reason, config.key}
+        reason = mqa_logits.choose(where)[1]
+        return {mqa_logits.GLUON_REASON if capability == 90 else reason}
     if shape.op == "paged_mqa_logits":
         return {paged_mqa_logits.choose(where, sizes["share"])[0].key}
     if shape.op == "hc_prenorm_gemm":
-        options = (1, 2, 4, 8, 16, 32, 64, 128)
-        keys_ = {s: hc_prenorm_gemm.choose(where, sizes["rows"], s)[0].key for s in options}
+        rows = sizes["rows"]
+        keys_ = {s: hc_prenorm_gemm.choose(where, rows, s)[0].key for s in hc_splits(rows)}
         return {f"{key} splits={s}" for s, key in keys_.items()}
     if shape.op == "fp8_o_proj":
         return {fp8_o_proj.choose(where, sizes["tokens"])[0].key}
     module = zero_rows if shape.op == "zero_rows" else c128a_metadata
     return {module.choose(where)[0].key}
+
+
+def configurations(shape: Shape, capability: int, processors: int) -> list[Config | None]:
+    """What a sweep times of a case: its finalists, and always what dispatch takes (None).
+
+    None is left out where every name that `chosen` gives is a finalist's: it would be timed twice.
+    """
+    found = list(SWEEPS[shape.op](shape))
+    keys = {config.key for config in found if config}
+    names = {name.split(" splits=")[0] for name in chosen(shape, capability, processors)}
+    return found if None in found or names <= keys else [None, *found]

@@ -1,4 +1,4 @@
-"""Timing on a GPU: graph replays for what is short, rotated inputs for what would sit in the L2."""
+"""Timing on a GPU: graph replays for what is short, rotated sets for what would sit in the L2."""
 # ruff: noqa: INP001 - scripts, not a package
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ def _once_ms(call: Callable[[], object]) -> float:
     return float(start.elapsed_time(end))
 
 
-def measure(calls: Sequence[Callable[[], object]], replays: int = REPLAYS) -> Timing:
+def measure(
+    calls: Sequence[Callable[[], object]], replays: int = REPLAYS, *, graph: bool = True
+) -> Timing:
     """Time a call by replaying a graph of many, going round the given input sets.
 
     Args:
         calls: The same call on different inputs; together larger than the L2 where the case's
             data comes from memory in service.
         replays: Timed replays.
+        graph: Whether the calls are captured; if not, each replay launches them one by one.
 
     Returns:
         Time of one call.
@@ -54,13 +57,22 @@ def measure(calls: Sequence[Callable[[], object]], replays: int = REPLAYS) -> Ti
     one = min(_once_ms(calls[0]) for _ in range(3))
     rounds = max(1, min(int(GRAPH_MS / max(one, 1e-3)), MAX_CALLS) // len(calls))
     count = rounds * len(calls)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+
+    def play() -> None:
+        # a result lives until its set's next turn: one that a call allocates rotates like an input
+        results: list[object] = [None] * len(calls)
         for i in range(count):
-            calls[i % len(calls)]()
+            results[i % len(calls)] = calls[i % len(calls)]()
+
+    replay = play
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            play()
+        replay = captured.replay
     for _ in range(2):
-        graph.replay()
-    times = sorted(1e3 * _once_ms(graph.replay) / count for _ in range(replays))
+        replay()
+    times = sorted(1e3 * _once_ms(replay) / count for _ in range(replays))
     tenth = len(times) // 10
     return Timing(statistics.median(times), times[tenth], times[-1 - tenth], replays, count)
 
@@ -77,9 +89,15 @@ def copy_bandwidth() -> float:
 
 
 def memset_bandwidth(size: int = 1 << 30) -> float:
-    """Bytes a second of a memset of `size` bytes."""
+    """Bytes a second of a memset of `size` bytes: in a graph or outside, whichever is faster."""
     to = torch.empty(size, dtype=torch.uint8, device="cuda")
-    return size / measure([to.zero_], 7).median_us * 1e6
+    return size / min(measure([to.zero_], 7, graph=g).median_us for g in (True, False)) * 1e6
+
+
+def fill_bandwidth(size: int = 1 << 30) -> float:
+    """Bytes a second of torch's kernel that fills `size` bytes with ones: no memset does that."""
+    to = torch.empty(size, dtype=torch.uint8, device="cuda")
+    return size / measure([lambda: to.fill_(1)], 7).median_us * 1e6
 
 
 def fp8_rate() -> float:

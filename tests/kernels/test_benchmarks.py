@@ -43,3 +43,22 @@ def test_registry__names_every_case_once():
 def test_registry__has_bytes_for_every_floor(shape):
     assert shape.bytes > 0
     assert shape.goal
+
+
+def test_shapes__of_an_operation_that_is_none_are_refused():
+    with pytest.raises(ValueError, match="nonsense"):
+        shapes.of("nonsense")
+
+
+@pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda s: f"{s.op} {s.name}")
+def test_sets__are_larger_together_than_what_should_not_hold_them(shape):
+    larger = 128 << 20
+    sets = shapes.rotations(shape.bytes, larger)
+    assert sets * shape.bytes >= larger
+    assert (sets - 1) * shape.bytes < larger
+
+
+def test_goals__are_those_of_how_near_deepgemm_is_to_the_copy_bandwidth():
+    goals = {shape.name: shape.goal for shape in shapes.of("paged_mqa_logits")}
+    assert goals["B=1 ctx=131072"] == ">= 1.15x DeepGEMM"
+    assert goals["B=6 ctx=131072"] == ">= 1.0x DeepGEMM"
