@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from shapes import OPS, of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE = Path(__file__).parent
 REPORT = HERE / "results" / "h200.json"
@@ -43,6 +51,34 @@ def others(rows: list[Row]) -> Row | None:
     """The fastest anchor that is not DeepGEMM."""
     left = [row for row in rows if not row["who"].startswith("deepgemm")]
     return best(left, "anchor")
+
+
+def faults(report: dict[str, Any], ops: Sequence[str] = OPS) -> list[str]:
+    """Why a report is no result: what went wrong, and what is missing, of some operations.
+
+    Every gate must be green, no anchor and no chosen kernel may have failed, and each operation
+    needs a gate, each of its cases a timed chosen kernel.
+    """
+    found = [f"ERROR {name} {text[-1500:]}" for name, text in report.get("errors", {}).items()]
+    gates = report.get("gates", [])
+    for row in (row for row in gates if "error" in row):
+        text = row["error"][:300].replace("\n", " ")
+        found.append(f"RED {row['op']} {row['config']} {text}")
+    found += [
+        f"FAILED {row['op']} {row['shape']} {row['who']}: {row['error'][:160]}"
+        for row in report["rows"]
+        if "error" in row and (row["kind"] == "anchor" or row.get("chosen"))
+    ]
+    gated = {row["op"] for row in gates}
+    found += [f"MISSING {op}: no gate was run" for op in ops if op not in gated]
+    timed = cases(report)
+    found += [
+        f"MISSING {op} {shape.name}: no time of the chosen kernel"
+        for op in ops
+        for shape in of(op)
+        if best(timed.get((op, shape.name), []), "kernel") is None
+    ]
+    return found
 
 
 def _time(row: Row | None) -> str:
@@ -119,23 +155,54 @@ def _text(x: int, y: int, text: str, size: int) -> str:
 
 def document(text: str, report: dict[str, Any]) -> str:
     """The document with its table renewed."""
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{table(report)}\n{END}{rest.split(END)[1]}"
+    return between(text, BEGIN, END, table(report))
 
 
-def main() -> int:
+def between(text: str, begin: str, end: str, body: str) -> str:
+    """The text with `body` on lines of its own between two markers.
+
+    Raises:
+        ValueError: Either marker is not there once, in this order.
+    """
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    if text.count(begin) != 1 or rest.count(end) != 1:
+        raise ValueError(f"{DOCUMENT.name} must hold {begin} and then {end}, once each")
+    return f"{head}{begin}\n{body}\n{end}{tail}"
+
+
+def write(report: dict[str, Any]) -> None:
+    """Renew the document's table and a plot for each operation.
+
+    Raises:
+        ValueError: The report is no result, or the document has no place for it: nothing is
+            written then.
+    """
+    if wrong := faults(report):
+        raise ValueError("\n".join([f"{REPORT} is not shown:", *wrong]))
+    text = document(DOCUMENT.read_text(encoding="utf-8"), report)
+    DOCUMENT.write_text(text, encoding="utf-8")
+    for op in dict.fromkeys(key[0] for key in cases(report)):
+        REPORT.with_name(f"{op}.svg").write_text(plot(report, op), encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the table, or write the document's table and a plot for each operation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    report = json.loads(REPORT.read_text(encoding="utf-8"))
-    if not args.write:
-        print(table(report))
-        return 0
-    DOCUMENT.write_text(document(DOCUMENT.read_text(encoding="utf-8"), report), encoding="utf-8")
-    for op in dict.fromkeys(key[0] for key in cases(report)):
-        path = REPORT.with_name(f"{op}.svg")
-        path.write_text(plot(report, op), encoding="utf-8")
+    args = parser.parse_args(argv)
+    try:
+        report = json.loads(REPORT.read_text(encoding="utf-8"))
+        if args.write:
+            write(report)
+        else:
+            print(table(report))
+    except FileNotFoundError as error:
+        print(f"{error.filename} is missing: copy report.json of run.py there", file=sys.stderr)
+        return 1
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -73,3 +73,62 @@ def test_best__does_not_take_a_kernel_that_was_not_chosen():
     assert drawing.best(rows, "kernel")["who"] == "chosen"
     assert drawing.best(rows, "anchor", "deepgemm")["who"] == "deepgemm splits=4"
     assert drawing.others(rows)["who"] == "torch"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, report):
+    """The committed report and document, copied to where `main` finds them."""
+    monkeypatch.setattr(drawing, "REPORT", tmp_path / "h200.json")
+    text = drawing.DOCUMENT.read_text(encoding="utf-8")
+    monkeypatch.setattr(drawing, "DOCUMENT", tmp_path / "kernels.md")
+    drawing.REPORT.write_text(json.dumps(report), encoding="utf-8")
+    drawing.DOCUMENT.write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_write__renews_document_and_plots(place):
+    before = drawing.DOCUMENT.read_text(encoding="utf-8")
+    head, rest = before.split(drawing.BEGIN)
+    tail = rest.split(drawing.END)[1]
+    old = f"{head}{drawing.BEGIN}\nold\n{drawing.END}{tail}"
+    drawing.DOCUMENT.write_text(old, encoding="utf-8")
+    assert drawing.main(["--write"]) == 0
+    assert drawing.DOCUMENT.read_text(encoding="utf-8") == before
+    assert {path.stem for path in place.glob("*.svg")} == set(shapes.OPS)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rows": []}, "MISSING mqa_logits M=2048 ctx=16384"),
+        ({"gates": []}, "MISSING zero_rows: no gate"),
+        ({"errors": {"zero_rows": "exit status 139"}}, "ERROR zero_rows exit status 139"),
+        ({"gates": [{"op": "zero_rows", "config": "x", "error": "off"}]}, "RED zero_rows x off"),
+    ],
+    ids=["no rows", "no gates", "error", "red gate"],
+)
+def test_write__shows_nothing_of_a_report_that_is_no_result(place, report, change, said, capsys):
+    before = drawing.DOCUMENT.read_text(encoding="utf-8")
+    drawing.REPORT.write_text(json.dumps(report | change), encoding="utf-8")
+    assert drawing.main(["--write"]) == 1
+    assert said in capsys.readouterr().err
+    assert drawing.DOCUMENT.read_text(encoding="utf-8") == before
+    assert list(place.glob("*.svg")) == []
+
+
+@pytest.mark.usefixtures("place")
+def test_report__that_is_missing_is_asked_for(capsys):
+    drawing.REPORT.unlink()
+    for arguments in (["--write"], []):
+        assert drawing.main(arguments) == 1
+        assert "h200.json is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("marker", [drawing.BEGIN, drawing.END])
+def test_document__without_a_marker_stays_as_it_is(place, marker, capsys):
+    text = drawing.DOCUMENT.read_text(encoding="utf-8").replace(marker, "")
+    drawing.DOCUMENT.write_text(text, encoding="utf-8")
+    assert drawing.main(["--write"]) == 1
+    assert "kernels.md must hold" in capsys.readouterr().err
+    assert drawing.DOCUMENT.read_text(encoding="utf-8") == text
+    assert list(place.glob("*.svg")) == []
