@@ -11,17 +11,31 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from shapes import OPS, Shape, of
+from report import faults
+from shapes import OPS, WRITERS, Shape, of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SCHEMA = "twinspark.kernel-bench/1"
+
+
+def no_card() -> str:
+    """Why nothing can be timed here; empty where it can."""
+    import torch  # noqa: PLC0415
+
+    if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        return ""
+    return "no CUDA device (or TRITON_INTERPRET=1): kernels are timed on a GPU"
 
 
 def provenance() -> dict[str, Any]:
@@ -30,12 +44,14 @@ def provenance() -> dict[str, Any]:
     import triton  # noqa: PLC0415
 
     query = "--query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu"
-    card = subprocess.run(
-        ["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
+    command = ["nvidia-smi", query, "--format=csv,noheader"]
+    try:
+        card = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:  # a container without the driver's programs
+        card = ""
     return {
         "device": torch.cuda.get_device_name(0),
-        "nvidia_smi": card.stdout.strip(),
+        "nvidia_smi": card,
         "capability": "sm_{}{}".format(*torch.cuda.get_device_capability(0)),
         "torch": torch.__version__,
         "triton": triton.__version__,
@@ -51,20 +67,39 @@ def ceilings() -> dict[str, float]:
     """What the card reaches on its own: the floors are made of these."""
     import timing  # noqa: PLC0415 - imports torch
 
+    memset = timing.memset_bandwidth()
     return {
         "copy_bytes_per_s": timing.copy_bandwidth(),
-        "memset_bytes_per_s": timing.memset_bandwidth(),
+        "memset_bytes_per_s": memset,
+        "write_bytes_per_s": max(memset, timing.fill_bandwidth()),
         "fp8_flop_per_s": timing.fp8_rate(),
     }
 
 
-def _row(
-    shape: Shape, who: str, kind: str, calls: list[Any], top: dict[str, float]
+def floor_us(shape: Shape, top: dict[str, float]) -> float:
+    """Microseconds below which a case cannot be, by what the card reaches on its own.
+
+    What only writes is held against the fastest way to write: it may exceed a copy's bandwidth.
+    """
+    rate = top["copy_bytes_per_s"]
+    if shape.op in WRITERS:
+        rate = max(rate, top["write_bytes_per_s"])
+    return max(shape.bytes / rate, shape.flop / top["fp8_flop_per_s"]) * 1e6
+
+
+def _row(  # noqa: PLR0913 - what a row of the report holds
+    shape: Shape,
+    who: str,
+    kind: str,
+    calls: list[Any],
+    top: dict[str, float],
+    *,
+    graph: bool = True,
 ) -> dict[str, Any]:
     import timing  # noqa: PLC0415
 
     try:
-        timed = timing.measure(calls)
+        timed = timing.measure(calls, graph=graph)
     except Exception as error:  # noqa: BLE001 - one failing configuration must not lose the rest
         return {
             "op": shape.op,
@@ -73,7 +108,7 @@ def _row(
             "kind": kind,
             "error": str(error)[:300],
         }
-    floor = max(shape.bytes / top["copy_bytes_per_s"], shape.flop / top["fp8_flop_per_s"]) * 1e6
+    floor = floor_us(shape, top)
     seconds = timed.median_us * 1e-6
     return {
         "op": shape.op,
@@ -108,13 +143,15 @@ def work(op: str, *, sweep: bool, gate_only: bool, top: dict[str, float]) -> dic
     """Gate and time one operation, in this process."""
     import cases  # noqa: PLC0415
     import torch  # noqa: PLC0415
-    from sweeps import SWEEPS, chosen  # noqa: PLC0415
+    from sweeps import chosen, configurations  # noqa: PLC0415
 
     torch.manual_seed(int(time.time()))
     result: dict[str, Any] = {"gates": [], "rows": []}
     checked: dict[Any, bool] = {}
+    major, minor = torch.cuda.get_device_capability()
+    card = 10 * major + minor, torch.cuda.get_device_properties(0).multi_processor_count
     for shape in of(op):
-        configs = list(SWEEPS[op](shape)) if sweep else [None]
+        configs = configurations(shape, *card) if sweep else [None]
         fresh = [config for config in configs if config not in checked]
         passed, rows = gate(op, fresh)
         checked |= {config: config in passed for config in fresh}
@@ -122,14 +159,13 @@ def work(op: str, *, sweep: bool, gate_only: bool, top: dict[str, float]) -> dic
         if gate_only:
             continue
         bench = cases.BENCHES[op](shape, [c for c in configs if checked[c]])
-        major, minor = torch.cuda.get_device_capability()
-        card = torch.cuda.get_device_properties(0).multi_processor_count
-        names = chosen(shape, 10 * major + minor, card)
-        for kind, table in (("kernel", bench.kernels), ("anchor", bench.anchors)):
-            result["rows"] += [
-                _row(shape, who, kind, calls, top) | {"chosen": kind == "kernel" and who in names}
-                for who, calls in table.items()
-            ]
+        names = bench.chosen | chosen(shape, *card)
+        for who, calls in bench.kernels.items():
+            row = _row(shape, who, "kernel", calls, top)
+            result["rows"].append(row | {"chosen": who in names})
+        for who, calls in bench.anchors.items():
+            row = _row(shape, who, "anchor", calls, top, graph=who not in bench.ungraphed)
+            result["rows"].append(row | {"chosen": False})
         del bench
         torch.cuda.empty_cache()
     return result
@@ -145,17 +181,19 @@ def _spawn(
 
 
 def warm(what: str) -> int:
-    """Let DeepGEMM compile one anchor of one case: `op:index:anchor`."""
+    """Let DeepGEMM, where it is installed, compile one anchor of one case: `op:index:anchor`."""
     import cases  # noqa: PLC0415
     import torch  # noqa: PLC0415
 
+    if cases.deep_gemm() is None:
+        return 0
     op, index, anchor = what.split(":")
     cases.BENCHES[op](of(op)[int(index)], []).anchors[anchor][0]()
     torch.cuda.synchronize()
     return 0
 
 
-def anchors_to_warm(ops: list[str]) -> list[str]:
+def anchors_to_warm(ops: Sequence[str]) -> list[str]:
     """One process an anchor that compiles: they take 10 s and more each, but side by side."""
     wanted = [
         *(f"mqa_logits:{i}:deepgemm" for i in (0, 3)),
@@ -165,6 +203,18 @@ def anchors_to_warm(ops: list[str]) -> list[str]:
         *(f"fp8_o_proj:{i}:deepgemm" for i in (0, 1, 2)),
     ]
     return [what for what in wanted if what.split(":")[0] in ops]
+
+
+def warm_all(ops: Sequence[str], folder: Path) -> dict[str, subprocess.Popen[bytes]]:
+    """Start a process for each anchor to warm; named."""
+    command = [sys.executable, __file__, "--out", str(folder), "--warm"]
+    return {f"warming {what}": subprocess.Popen([*command, what]) for what in anchors_to_warm(ops)}
+
+
+def failed(processes: dict[str, subprocess.Popen[bytes]]) -> dict[str, str]:
+    """Wait for processes; those that did not end well, by name."""
+    codes = {name: process.wait() for name, process in processes.items()}
+    return {name: f"exit status {code}" for name, code in codes.items() if code}
 
 
 def worker(args: argparse.Namespace) -> int:
@@ -185,7 +235,8 @@ def show(rows: list[dict[str, Any]], best: int) -> None:
         mine = [r for r in rows if (r["op"], r["shape"]) == shape]
         good = sorted((r for r in mine if "error" not in r), key=lambda r: r["median_us"])
         ours = [r for r in good if r["kind"] == "kernel"][:best]
-        print(f"{shape[0]} {shape[1]}: floor {good[0]['floor_us'] if good else 0:.2f} us")
+        goal = next((s.goal for s in of(shape[0]) if s.name == shape[1]), "")
+        print(f"{shape[0]} {shape[1]}: floor {good[0]['floor_us'] if good else 0:.2f} us, {goal}")
         for row in [*ours, *(r for r in good if r["kind"] == "anchor")]:
             print(
                 f"   {row['median_us']:10.2f} us [{row['p10_us']:.2f}-{row['p90_us']:.2f}] "
@@ -199,67 +250,79 @@ def show(rows: list[dict[str, Any]], best: int) -> None:
 
 def drive(args: argparse.Namespace) -> int:
     """Compile and gate all operations side by side, then time them one after the other."""
-    start = time.monotonic()
+    if reason := no_card():
+        print(reason, file=sys.stderr)
+        return 1
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "ceilings.json").write_text(json.dumps({}))
-    early = [_spawn(op, args.out, args, gate_only=True) for op in args.ops]
-    command = [sys.executable, __file__, "--out", str(args.out), "--warm"]
-    early += [subprocess.Popen([*command, what]) for what in anchors_to_warm(args.ops)]
-    for process in early:
-        process.wait()
-    print(f"gates done after {time.monotonic() - start:.0f} s", flush=True)
-    top = ceilings()
-    (args.out / "ceilings.json").write_text(json.dumps(top))
-    print({key: f"{value / 1e12:.3f}e12" for key, value in top.items()}, flush=True)
-    report: dict[str, Any] = {
-        "schema": SCHEMA, "provenance": provenance(), "ceilings": top, "gates": [], "rows": [],
-        "errors": {},
-    }  # fmt: skip
-    for op in args.ops:
-        if time.monotonic() - start > args.limit:
-            report["errors"][op] = "not started: out of time"
-            continue
-        _spawn(op, args.out, args, gate_only=False).wait()
-        _collect(report, op, args.out / f"{op}.json")
-        print(f"{op} done after {time.monotonic() - start:.0f} s", flush=True)
-        (args.out / "report.json").write_text(json.dumps(report, indent=1))
-    for path in args.out.glob("*.json"):
-        if path.name != "report.json":
-            path.unlink()
+    (args.out / "report.json").unlink(missing_ok=True)  # an older run's must not pass for this one
+    with tempfile.TemporaryDirectory() as folder:
+        report = measured(args, Path(folder))
     return conclude(report, args)
 
 
-def _collect(report: dict[str, Any], op: str, path: Path) -> None:
-    part = json.loads(path.read_text()) if path.exists() else {"error": "worker died"}
-    report["gates"] += part.get("gates", [])
-    report["rows"] += part.get("rows", [])
+def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The report, also left in `args.out` after each operation; workers talk through `folder`."""
+    start = time.monotonic()
+    (folder / "ceilings.json").write_text(json.dumps({}))
+    early = {f"gating {op}": _spawn(op, folder, args, gate_only=True) for op in args.ops}
+    errors = failed(early | warm_all(args.ops, folder))
+    print(f"gates done after {time.monotonic() - start:.0f} s", flush=True)
+    top = ceilings()
+    (folder / "ceilings.json").write_text(json.dumps(top))
+    print({key: f"{value / 1e12:.3f}e12" for key, value in top.items()}, flush=True)
+    report: dict[str, Any] = {
+        "schema": SCHEMA, "provenance": provenance(), "ceilings": top, "gates": [], "rows": [],
+        "errors": errors,
+    }  # fmt: skip
+    for op in args.ops:
+        part = _part(report, f"gating {op}", folder / f"{op}.gate.json")
+        # the workers that time repeat the green ones, on inputs of their own
+        report["gates"] += [row for row in part["gates"] if "error" in row]
+    for op in args.ops:
+        if time.monotonic() - start > args.limit:
+            report["errors"][op] = "not started: out of time"
+        else:
+            report["errors"] |= failed({op: _spawn(op, folder, args, gate_only=False)})
+            part = _part(report, op, folder / f"{op}.json")
+            report["gates"] += part["gates"]
+            report["rows"] += part["rows"]
+            print(f"{op} done after {time.monotonic() - start:.0f} s", flush=True)
+        (args.out / "report.json").write_text(json.dumps(report, indent=1))
+    return report
+
+
+def _part(report: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    """What a worker left; what went wrong there goes into the report."""
+    if not path.exists():
+        report["errors"].setdefault(name, "the worker left nothing")
+        return {"gates": [], "rows": []}
+    part: dict[str, Any] = json.loads(path.read_text())
     if "error" in part:
-        report["errors"][op] = part["error"]
+        report["errors"][name] = part["error"]
+    return part
 
 
 def conclude(report: dict[str, Any], args: argparse.Namespace) -> int:
-    """Print the tables and what failed; a red gate of a chosen configuration fails the run."""
+    """Print the tables and what failed or is missing; anything of that fails the run."""
     show(report["rows"], args.best)
-    red = [row for row in report["gates"] if "error" in row]
-    for row in red:
-        print("RED", row["op"], row["config"], row["error"][:300].replace("\n", " "))
-    for op, error in report["errors"].items():
-        print("ERROR", op, error[-1500:])
-    return 1 if report["errors"] or red else 0
+    wrong = faults(report, args.ops)
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compile and gate all operations at once, then time them one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--ops", nargs="*", default=list(OPS))
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS), metavar="OP")
     parser.add_argument("--sweep", action="store_true", help="the finalists, not only the chosen")
     parser.add_argument("--best", type=int, default=4, help="configurations to print a case")
     parser.add_argument("--limit", type=float, default=480, help="seconds after which no op starts")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--warm", help=argparse.SUPPRESS)
     parser.add_argument("--gate-only", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.warm:
         return warm(args.warm)
     if args.worker:
