@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from run import anchors_to_warm, provenance
+from run import failed, no_card, provenance, warm_all
 from shapes import Shape, of
 
 from twinspark.kernels import hc_prenorm_gemm
 from twinspark.kernels.config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OPS = ("mqa_logits", "paged_mqa_logits", "hc_prenorm_gemm", "fp8_o_proj")
 ROUNDS, REPLAYS = 7, 5
@@ -63,6 +62,24 @@ def rounds(ours: Calls, theirs: Calls, shape: Shape) -> dict[str, Any]:
     }
 
 
+def sm_90() -> bool:
+    """Whether this is the card that `UNSPLIT` was chosen for: others may lack the memory for it."""
+    import torch  # noqa: PLC0415
+
+    return bool(torch.cuda.get_device_capability() == (9, 0))
+
+
+def no_anchor() -> str:
+    """Why nothing can be compared here; empty where it can."""
+    if reason := no_card():
+        return reason
+    from cases_common import deep_gemm  # noqa: PLC0415 - imports torch
+
+    return (
+        "" if deep_gemm() else "no DeepGEMM (`import deep_gemm`): it is what ours is held against"
+    )
+
+
 def pairs(shape: Shape) -> list[tuple[str, str, Calls, Calls]]:
     """What to compare at one shape: names and calls of ours and of the anchor."""
     import cases  # noqa: PLC0415 - imports torch
@@ -73,56 +90,66 @@ def pairs(shape: Shape) -> list[tuple[str, str, Calls, Calls]]:
         return min(names, key=lambda name: timing.measure(table[name], 3).median_us)
 
     many = shape.op == "hc_prenorm_gemm" and shape.sizes["rows"] > hc_prenorm_gemm.FEW_ROWS
-    configs: list[Config | None] = [None, *UNSPLIT] if many else [None]
+    unsplit = UNSPLIT if many and sm_90() else ()
+    configs: list[Config | None] = [None, *unsplit]
     for config in configs:
         cases.GATES[shape.op](config)
     bench = cases.BENCHES[shape.op](shape, configs)
-    chosen = {name: calls for name, calls in bench.kernels.items() if name.startswith("sm_90")}
+    chosen = {name: bench.kernels[name] for name in bench.chosen}
     mine, theirs = fastest(chosen, deepgemm=False), fastest(bench.anchors, deepgemm=True)
     found = [(mine, theirs, chosen[mine], bench.anchors[theirs])]
-    if many:
-        name = "deepgemm splits=1"
-        found += [
-            (f"{config.key} splits=1", name, bench.kernels[f"{config.key} splits=1"],
-             bench.anchors[name])
-            for config in UNSPLIT
-        ]  # fmt: skip
+    name = "deepgemm splits=1"
+    found += [
+        (f"{config.key} splits=1", name, bench.kernels[f"{config.key} splits=1"],
+         bench.anchors[name])
+        for config in unsplit
+    ]  # fmt: skip
     return found
 
 
-def main() -> int:
-    """Warm DeepGEMM side by side, then compare case after case."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--limit", type=float, default=400, help="seconds; later cases are left")
-    args = parser.parse_args()
+def compare(args: argparse.Namespace) -> dict[str, Any]:
+    """The report, also left in `args.out` after each case."""
     start = time.monotonic()
-    runner = Path(__file__).with_name("run.py")
-    command = [sys.executable, str(runner), "--out", str(args.out.parent), "--warm"]
-    warming = [subprocess.Popen([*command, what]) for what in anchors_to_warm(list(OPS))]
-    for process in warming:
-        process.wait()
     report: dict[str, Any] = {
         "schema": "twinspark.kernel-turns/1",
         "provenance": provenance()
         | {"repeat": "python3 engine_overlay/benchmarks/alternate.py --out FILE"},
         "rounds": ROUNDS, "replays": REPLAYS, "rows": [], "left": [],
+        "errors": failed(warm_all(OPS, args.out.parent)),
     }  # fmt: skip
     for shape in (shape for op in OPS for shape in of(op)):
         if time.monotonic() - start > args.limit:
             report["left"].append([shape.op, shape.name])
-            continue
-        for mine, theirs, *calls in pairs(shape):
-            row = rounds(*calls, shape)
-            report["rows"].append(
-                {"op": shape.op, "shape": shape.name, "ours": mine, "anchor": theirs} | row
-            )
-            low, high = row["ratio_range"]
-            times = f"{row['ours_us']:.2f} us, {row['anchor_us']:.2f}"
-            said = f"{row['ratio']:.3f}x ({low:.3f}-{high:.3f}) {times} {mine[:24]}"
-            print(f"{shape.op} {shape.name}: {said}", flush=True)
+        else:
+            for mine, theirs, *calls in pairs(shape):
+                row = rounds(*calls, shape)
+                report["rows"].append(
+                    {"op": shape.op, "shape": shape.name, "ours": mine, "anchor": theirs} | row
+                )
+                low, high = row["ratio_range"]
+                times = f"{row['ours_us']:.2f} us, {row['anchor_us']:.2f}"
+                said = f"{row['ratio']:.3f}x ({low:.3f}-{high:.3f}) {times} {mine[:24]}"
+                print(f"{shape.op} {shape.name}: {said}", flush=True)
         args.out.write_text(json.dumps(report, indent=1))
-    return 0
+    return report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Warm DeepGEMM side by side, then compare case after case; fail if any was left out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--limit", type=float, default=400, help="seconds; later cases are left")
+    args = parser.parse_args(argv)
+    if reason := no_anchor():
+        print(reason, file=sys.stderr)
+        return 1
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    report = compare(args)
+    wrong = [f"{name}: {text}" for name, text in report["errors"].items()]
+    wrong += [f"{op} {name}: left out, out of time" for op, name in report["left"]]
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
