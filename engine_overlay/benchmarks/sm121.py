@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from report import between
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.runtime import driver
@@ -247,9 +248,27 @@ def document(text: str) -> str:
             f"| {op} | {case} | `{config.key}` | {row.registers} | {row.shared:,} | {row.spills} "
             f"| {row.local} | {resident_warps(row)} |"
         )
-    head, rest = text.split(BEGIN)
-    table = "\n".join(lines)
-    return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+    return between(text, BEGIN, END, "\n".join(lines))
+
+
+def summary(table: list[Resources]) -> list[str]:
+    """What fits of each operation, in lines."""
+    lines = []
+    for op, configs in CONFIGS.items():
+        good = [row for row in table if row.op == op and fits(row)]
+        lines.append(
+            f"{op}: {len(good)} of {len(configs)} configurations fit {SM121_SHARED_BYTES} B"
+        )
+        lines += [
+            f"  {row.config.key:28} {row.registers:4} registers {row.shared:7} B shared"
+            for row in sorted(good, key=lambda row: row.config.key)
+        ]
+    return lines
+
+
+def chosen() -> list[str]:
+    """What is chosen from the committed table, in lines."""
+    return [f"{op}, {case}: {config.key}" for op, case, config in choices()]
 
 
 def main() -> int:
@@ -262,16 +281,16 @@ def main() -> int:
     with ProcessPoolExecutor() as pool:
         rows = list(pool.map(measure, *zip(*work, strict=True)))
     table = [row for row in rows if row]
-    for op, configs in CONFIGS.items():
-        good = [row for row in table if row.op == op and fits(row)]
-        print(f"{op}: {len(good)} of {len(configs)} configurations fit {SM121_SHARED_BYTES} B")
-        for row in sorted(good, key=lambda row: row.config.key):
-            print(f"  {row.config.key:28} {row.registers:4} registers {row.shared:7} B shared")
-        print(f"  chosen: {select_sm121(table, op).key}", flush=True)
+    print("\n".join(summary(table)), flush=True)
+    for op in CONFIGS:
+        select_sm121(table, op)  # raises where nothing fits
     if args.write:
         TABLE.write_text(to_json(table), encoding="utf-8")
         sm121_table.cache_clear()
         DOCUMENT.write_text(document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    elif TABLE.read_text(encoding="utf-8") != to_json(table):
+        print(f"{TABLE.name} says otherwise: --write renews it")
+    print("chosen from the committed table:", *chosen(), sep="\n  ")
     print(f"{len(table)} rows, {time.monotonic() - start:.0f} s")
     return 0
 

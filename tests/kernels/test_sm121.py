@@ -22,6 +22,9 @@ cases = dict.fromkeys((op, config) for op, _, config in sm121.choices())
 rows = [asdict(sm121.measure(op, config)) for op, config in cases]
 text = sm121.DOCUMENT.read_text()
 current = sm121.document(text) == text
+lines = sm121.chosen()
+fitting = sum(map(sm121.fits, sm121.sm121_table()))
+count = f"{fitting} of {sum(map(len, sm121.CONFIGS.values()))} fit."
 from twinspark.kernels.mqa_logits.kernel_sm90 import mqa_logits_sm90_kernel
 sm121.CAPABILITY = 90
 with sm121.compiling((mqa_logits_sm90_kernel,)) as gluon:
@@ -30,8 +33,20 @@ with sm121.compiling((mqa_logits_sm90_kernel,)) as gluon:
     args = (q, k, sm121._zeros(4096), sm121._zeros(512, 64), bound, bound)
     sm121.mqa_logits.launch_sm90(*args, processors=132)
 products = gluon[-1].asm["ptx"].count("wgmma.mma_async")
-print(json.dumps([rows, current, products]))
+print(json.dumps([rows, current, products, lines, count]))
 """
+EVERY = """
+import json, sys
+sys.path.insert(0, "engine_overlay/benchmarks")
+import sm121
+work = [(op, config) for op, configs in sm121.CONFIGS.items() for config in configs]
+rows = [row for op, config in work if (row := sm121.measure(op, config))]
+print(json.dumps([len(work), sm121.to_json(rows)]))
+"""
+TABLE = ROOT / "engine_overlay/src/twinspark/kernels/sm121_resources.json"
+of_3_7_1 = pytest.mark.skipif(
+    not triton.__version__.startswith("3.7.1"), reason="the table is of 3.7.1"
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +74,30 @@ def test_chosen__fit_a_gb10_block_with_nothing_in_local_memory(compiled):
         assert (row["spills"], row["local"]) == (0, 0), row
 
 
-@pytest.mark.skipif(not triton.__version__.startswith("3.7.1"), reason="the table is of 3.7.1")
+def test_script__prints_what_is_chosen_case_by_case(probed):
+    document = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
+    cells = [line.split("|") for line in document.splitlines() if line.count("|") == 9]
+    shown = {f"{op.strip()}, {case.strip()}: {key.strip(' `')}" for _, op, case, key, *_ in cells}
+    assert len(probed[3]) == 11
+    assert set(probed[3]) <= shown
+    assert probed[4] in document
+
+
+@of_3_7_1
 def test_chosen__take_what_the_committed_table_says(compiled):
-    table = json.loads(
-        (ROOT / "engine_overlay/src/twinspark/kernels/sm121_resources.json").read_text()
-    )
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
     committed = {(row["op"], json.dumps(row["config"], sort_keys=True)): row for row in table}
     for row in compiled:
         assert committed[row["op"], json.dumps(row["config"], sort_keys=True)] == row
+
+
+@pytest.mark.slow
+@of_3_7_1
+def test_table__is_what_every_configuration_compiles_to():
+    """Renewed by `sm121.py --write`; about two minutes on one core."""
+    count, text = compiling(EVERY)
+    have, want = json.loads(TABLE.read_text(encoding="utf-8")), json.loads(text)
+    assert [row for row in want if row not in have] == []
+    assert [row for row in have if row not in want] == []
+    assert len(have) <= count
+    assert TABLE.read_text(encoding="utf-8") == text
