@@ -1,6 +1,7 @@
+# ruff: noqa: E402 - skipped before it imports what is not there
 """On a card: what dispatch takes there is the definition, and comparisons live in CUDA graphs.
 
-By hand: `TRITON_INTERPRET=0 python -m pytest -m gpu tests/kernels/test_on_gpu.py`.
+So is every configuration that a GB10 takes, whatever the card. By hand, see `docs/kernels.md`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-BENCHMARKS = Path(__file__).parents[2] / "engine_overlay/benchmarks"
+sys.path.insert(0, str(Path(__file__).parents[2] / "engine_overlay/benchmarks"))
+import cases
+import fused_topk
+import sm121
+
 HERE = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") == "0"
 pytestmark = [
     pytest.mark.gpu,
@@ -25,21 +30,11 @@ OPS = (
     "mqa_logits", "paged_mqa_logits", "hc_prenorm_gemm", "fp8_o_proj", "zero_rows",
     "c128a_metadata",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cases():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import cases as module  # noqa: PLC0415 - needs a GPU
-
-        yield module
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+GATED = [choice for choice in sm121.choices() if choice[0] in cases.GATES]
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_kernel__of_dispatch_is_the_definition(cases, op):
+def test_kernel__of_dispatch_is_the_definition(op):
     from twinspark.kernels import dispatch  # noqa: PLC0415
 
     dispatch.forget()
@@ -48,14 +43,21 @@ def test_kernel__of_dispatch_is_the_definition(cases, op):
     assert {choice.op for choice in dispatch.recorded()} == {op}
 
 
-@pytest.mark.usefixtures("cases")
 def test_topk__of_every_fused_configuration_is_that_of_the_logits():
-    import fused_topk  # noqa: PLC0415 - beside `cases`, which needs a GPU
-
+    """Those that are timed, and the one that a GB10 takes."""
+    chosen = (fused_topk.Fused(config) for op, _, config in sm121.choices() if op == "mqa_topk")
+    forms = (*fused_topk.FUSED, *chosen)
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    _, said = fused_topk.gates(fused_topk.hard_inputs(), processors)
-    assert len(said) == 3 * len(fused_topk.FUSED)
+    _, said = fused_topk.gates(fused_topk.hard_inputs(), processors, forms)
+    assert len(said) == 3 * len(forms)
     assert not [row for row in said if "error" in row]
+
+
+@pytest.mark.parametrize("choice", GATED, ids=lambda c: f"{c[0]} {c[1]} {c[2].key}")
+def test_configuration__that_a_gb10_takes_is_the_definition(choice):
+    """What a card cannot run, for want of shared memory say, fails here: it was chosen to fit."""
+    op, case, config = choice
+    print(f"{op} {case} {config.key}: relative error {cases.GATES[op](config):.2e}")
 
 
 def test_comparison__is_made_again_by_every_replay():
