@@ -78,7 +78,7 @@ def test_script__prints_what_is_chosen_case_by_case(probed):
     document = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
     cells = [line.split("|") for line in document.splitlines() if line.count("|") == 9]
     shown = {f"{op.strip()}, {case.strip()}: {key.strip(' `')}" for _, op, case, key, *_ in cells}
-    assert len(probed[3]) == 11
+    assert len(probed[3]) == 12
     assert set(probed[3]) <= shown
     assert probed[4] in document
 
