@@ -8,6 +8,7 @@ pytest.importorskip("triton")
 
 from twinspark.kernels import c128a_metadata
 from twinspark.kernels.c128a_metadata.reference import c128a_metadata as reference
+from twinspark.kernels.config import Config
 from twinspark.kernels.dispatch import KernelError
 
 pytestmark = pytest.mark.vllm

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from twinspark.kernels import dispatch
+from twinspark.kernels.config import Config
 from twinspark.kernels.dispatch import KernelError, Mode
 
 
@@ -106,3 +107,16 @@ class TestTensors:
         assert "op: a must be [any, 7] torch.float32, contiguous" in str(error.value)
         assert "a (2,)" in str(error.value)
         assert "b (3, 1)" in str(error.value)
+
+    def test_ranked__names_the_argument_and_all_shapes(self):
+        tensors = {"a": self.torch.zeros(()), "b": self.torch.zeros(3, 1)}
+        dispatch.ranked("op", tensors, a=0, b=2)
+        with pytest.raises(KernelError, match=r"op: a must be of 2 dimensions; got a \(\).*b \(3"):
+            dispatch.ranked("op", tensors, b=2, a=2)
+
+
+def test_admitted__names_the_field_and_what_it_may_be():
+    config = Config(m=2, n=64, warps=8, stages=3)
+    assert dispatch.admitted("op", config, m=(1, 2), n=dispatch.POWERS) is config
+    with pytest.raises(KernelError, match=r"op: n=64 of m2n64\S+ is not one of \(16, 32\)"):
+        dispatch.admitted("op", config, n=(16, 32))

@@ -107,6 +107,45 @@ def test_grouped__refuses_rows_that_do_not_divide():
         fp8_o_proj.grouped(fp8(256, 256), torch.ones(2, 2), 3)
 
 
+@pytest.mark.parametrize("groups", [0, -2])
+def test_grouped__refuses_no_groups(groups):
+    with pytest.raises(KernelError, match=rf"{groups} groups do not divide weight \(256, 256\)"):
+        fp8_o_proj.grouped(fp8(256, 256), torch.ones(2, 2), groups)
+
+
+def test_grouped__refuses_what_is_no_matrix():
+    with pytest.raises(KernelError, match=r"weight must be of 2 dimensions; got weight \(256,\)"):
+        fp8_o_proj.grouped(fp8(256), torch.ones(2, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("x", lambda a: (a[0][:, 0], *a[1:])),
+        ("weight", lambda a: (*a[:2], a[2][0, 0], *a[3:])),
+    ],
+)
+def test_dispatch__refuses_a_tensor_of_another_rank(name, change):
+    with pytest.raises(KernelError, match=rf"{name} must be of 3 dimensions; got x \("):
+        fp8_o_proj.dispatch(*change(inputs(3)))
+
+
+@pytest.mark.parametrize(
+    ("field", "config"),
+    [
+        ("k", dataclasses.replace(INTERPRETER, k=256)),
+        ("n", dataclasses.replace(INTERPRETER, n=256)),
+        ("m", dataclasses.replace(INTERPRETER, m=96)),
+        ("k", dataclasses.replace(INTERPRETER_FEW, k=64)),
+        ("n", dataclasses.replace(INTERPRETER_FEW, n=256)),
+        ("m", dataclasses.replace(INTERPRETER_FEW, m=8)),
+    ],
+)
+def test_dispatch__refuses_a_configuration_that_the_kernel_is_not_right_with(field, config):
+    with pytest.raises(KernelError, match=f"fp8_o_proj: {field}="):
+        fp8_o_proj.dispatch(*inputs(3), config=config)
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [

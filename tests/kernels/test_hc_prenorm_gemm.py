@@ -107,6 +107,22 @@ def test_dispatch__refuses_with_the_argument_and_the_shapes(name, change):
         hc_prenorm_gemm.dispatch(*change(inputs(3, 2, 64)))
 
 
+@pytest.mark.parametrize("which", [0, 2, 3])
+def test_dispatch__refuses_a_tensor_of_another_rank(which):
+    args = list(inputs(3, 2, 64))
+    for other in (args[which][None], args[which].view(-1)[0]):
+        args[which] = other
+        with pytest.raises(KernelError, match=r"must be of [32] dimensions; got x \("):
+            hc_prenorm_gemm.dispatch(*args)
+
+
+@pytest.mark.parametrize("change", [{"n": 16}, {"n": 64}, {"m": 8}, {"k": 48}])
+def test_dispatch__refuses_a_configuration_that_the_kernel_is_not_right_with(change):
+    config = dataclasses.replace(INTERPRETER, **change)
+    with pytest.raises(KernelError, match=f"hc_prenorm_gemm: {next(iter(change))}="):
+        hc_prenorm_gemm.dispatch(*inputs(3, 2, 64), config=config)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 17, 128, 129, 8192])
 @pytest.mark.parametrize("capability", [90, 121])
 def test_choose__has_a_configuration_for_every_number_of_rows(rows, capability):

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from kernels.support import FP8, TOLERANCE, fp8, poisoned, relative, spread
+from kernels.support import FP8, NAN, TOLERANCE, compiling, fp8, poisoned, relative, spread
 from twinspark.kernels import mqa_logits
 from twinspark.kernels.dispatch import KernelError, Target
 from twinspark.kernels.mqa_logits import INTERPRETER, SM90, reference, splits
@@ -163,3 +163,36 @@ def test_dispatch__takes_the_portable_form_for_layouts_without_a_descriptor(monk
     args = inputs(3, 32)
     run, _ = mqa_logits.dispatch(fp8(6, 64, 128)[::2], *args[1:])
     assert run.func.__name__ == "launch"
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.zeros(3, 19),
+        torch.zeros(2, 20),
+        torch.zeros(20, 3).T,
+        torch.zeros(3, 20, dtype=torch.bfloat16),
+        torch.zeros(3, 20, dtype=torch.int32),
+        torch.zeros(60),
+    ],
+    ids=["narrow", "short", "by column", "bf16", "i32", "flat"],
+)
+def test_out__that_is_not_as_it_must_be_is_refused(out):
+    args = inputs(3, 20)
+    run, _ = mqa_logits.dispatch(*args)
+    with pytest.raises(KernelError, match=r"mqa_logits: out must be \[3, 20\] torch.float32.*got"):
+        run(*args, out=out)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_dispatch__refuses_a_tensor_without_dimensions(which):
+    args = list(inputs(3, 20))
+    args[which] = args[which].view(-1)[0]
+    with pytest.raises(KernelError, match=r"mqa_logits: [qk] must be of [32] dimensions; got q \("):
+        mqa_logits.dispatch(*args)
+
+
+@pytest.mark.parametrize("change", [{"m": 3}, {"n": 8}, {"n": 48}, {"warps": 3}, {"stages": 0}])
+def test_dispatch__refuses_a_configuration_that_the_kernel_is_not_right_with(change):
+    with pytest.raises(KernelError, match=f"mqa_logits: {next(iter(change))}="):
+        mqa_logits.dispatch(*inputs(3, 20), config=dataclasses.replace(INTERPRETER, **change))

@@ -147,3 +147,42 @@ def test_choose__pairs_rows_on_sm121_only_where_requests_hold_several():
     paired, reason = paged_mqa_logits.choose(Target(121, 48), 6)
     assert (alone.m, paired.m) == (1, 2)
     assert "6 rows a request" in reason
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.zeros(2, 63),
+        torch.zeros(1, 64),
+        torch.zeros(64, 2).T,
+        torch.zeros(2, 64, dtype=torch.bfloat16),
+        torch.zeros(2, 64, dtype=torch.int32),
+    ],
+    ids=["narrow", "short", "by column", "bf16", "i32"],
+)
+def test_out__that_is_not_as_it_must_be_is_refused(out):
+    args = inputs([[3], [60]])
+    run, _ = paged_mqa_logits.dispatch(*args)
+    with pytest.raises(KernelError, match=r"out must be \[2, 64\] torch.float32.*got out"):
+        run(*args, 64, out=out)
+
+
+def test_columns__below_none_are_refused():
+    args = inputs([[3], [60]])
+    run, _ = paged_mqa_logits.dispatch(*args)
+    with pytest.raises(KernelError, match="-1 columns"):
+        run(*args, -1)
+
+
+def test_dispatch__refuses_queries_without_requests():
+    args = inputs([[3], [60]])
+    for q in (args[0].view(-1), args[0].view(2, 64, 128)):
+        with pytest.raises(KernelError, match=r"q must be of 4 dimensions; got q \("):
+            paged_mqa_logits.dispatch(q, *args[1:])
+
+
+@pytest.mark.parametrize("change", [{"m": 3}, {"n": 8}, {"n": 48}])
+def test_dispatch__refuses_a_configuration_that_the_kernel_is_not_right_with(change):
+    config = dataclasses.replace(INTERPRETER, **change)
+    with pytest.raises(KernelError, match=f"paged_mqa_logits: {next(iter(change))}="):
+        paged_mqa_logits.dispatch(*inputs([[3], [60]]), config=config)

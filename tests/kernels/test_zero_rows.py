@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from twinspark.kernels import zero_rows
+from twinspark.kernels.config import Config
 from twinspark.kernels.dispatch import KernelError
 from twinspark.kernels.zero_rows.reference import zero_rows as reference
 

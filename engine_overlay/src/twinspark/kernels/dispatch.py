@@ -10,13 +10,17 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     import torch
+
+    from twinspark.kernels.config import Config
 
 logger = logging.getLogger("vllm.twinspark")  # under vLLM's logger: its handlers print it
 
 VARIABLE = "TWINSPARK_KERNELS"
+H200 = "best over the shapes measured on an H200"  # why a configuration is chosen on sm_90
+POWERS = tuple(1 << n for n in range(15))  # what a tile may measure
 
 
 class Mode(StrEnum):
@@ -164,6 +168,41 @@ class Wanted:
         if self.layout == "all":
             return bool(tensor.is_contiguous())
         return bool(self.layout == "any" or tensor.stride(-1) == 1 or tensor.numel() == 0)
+
+
+def ranked(op: str, tensors: Mapping[str, torch.Tensor], **dimensions: int) -> None:
+    """Refuse a tensor whose sizes cannot even be read by position; before `require`.
+
+    Raises:
+        KernelError: Names the argument, how many dimensions it must have, and every tensor's shape.
+    """
+    for name, count in dimensions.items():
+        if tensors[name].dim() != count:
+            have = "; ".join(f"{key} {shape(value)}" for key, value in tensors.items())
+            raise KernelError(f"{op}: {name} must be of {count} dimensions; got {have}")
+
+
+def admitted(op: str, config: Config, **allowed: Container[int]) -> Config:
+    """A configuration that a caller asks for, if the kernel is right with it.
+
+    Args:
+        op: Operation.
+        config: What is asked for.
+        allowed: Values a field of it may have; warps and stages are looked at in any case.
+
+    Returns:
+        `config`.
+
+    Raises:
+        KernelError: Names the field that is off and what it may be.
+    """
+    rules: dict[str, Container[int]] = {"warps": POWERS[:6], "stages": range(1, 17)} | allowed
+    for name, values in rules.items():
+        if getattr(config, name) not in values:
+            raise KernelError(
+                f"{op}: {name}={getattr(config, name)} of {config.key} is not one of {values}"
+            )
+    return config
 
 
 def require(op: str, tensors: Mapping[str, torch.Tensor], **wanted: Wanted) -> None:

@@ -15,7 +15,18 @@ import torch
 
 from twinspark.kernels.c128a_metadata.kernel import c128a_metadata_kernel
 from twinspark.kernels.config import Config, select_sm121, sm121_table
-from twinspark.kernels.dispatch import KernelError, Target, Wanted, record, require, runnable
+from twinspark.kernels.dispatch import (
+    H200,
+    POWERS,
+    KernelError,
+    Target,
+    Wanted,
+    admitted,
+    record,
+    require,
+    runnable,
+    shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,6 +160,6 @@ def dispatch(
             f"{OP}: {max_compressed_tokens} compressed tokens do not fit a buffer row of {width}"
         )
     where = runnable(positions, OP, minimum=80)
-    chosen, reason = (config, "asked for") if config else choose(where)
+    chosen, reason = (asked(config), "asked for") if config else choose(where)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen), reason

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
-from twinspark.kernels.dispatch import KernelError, Target, Wanted, record, require, runnable, shape
+from twinspark.kernels.dispatch import (
+    POWERS,
+    KernelError,
+    Target,
+    Wanted,
+    admitted,
+    ranked,
+    record,
+    require,
+    runnable,
+    shape,
+)
 from twinspark.kernels.fp8_o_proj.kernel import (
     SCALE_BLOCK,
     fp8_o_proj_few_kernel,
@@ -82,17 +93,29 @@ def choose(where: Target, tokens: int) -> tuple[Config, str]:
     return select_sm121(table, OP), f"{where.name}: chosen from what fits sm_121 (rendered), {size}"
 
 
+def asked(config: Config) -> Config:
+    """A configuration that is asked for: every block of depth and of ranks has its own scale.
+
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    depths = POWERS[7:12] if config.m < 64 else (SCALE_BLOCK,)
+    return admitted(OP, config, m=POWERS[4:9], n=POWERS[4:8], k=depths)
+
+
 def grouped(
     weight: torch.Tensor, weight_scale: torch.Tensor, groups: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """View `wo_a` as the loader leaves it, [G*R, K] and [G*R/128, K/128], by group.
 
     Raises:
-        KernelError: The rows do not divide into groups.
+        KernelError: The rows do not divide into groups, or are no matrix.
     """
     if weight.dim() == 3:
         return weight, weight_scale
-    if weight.shape[0] % groups or weight_scale.shape[0] % groups:
+    named = {"weight": weight, "weight_scale": weight_scale}
+    ranked(OP, named, weight=2, weight_scale=2)
+    if groups < 1 or weight.shape[0] % groups or weight_scale.shape[0] % groups:
         raise KernelError(
             f"{OP}: {groups} groups do not divide weight {shape(weight)}, "
             f"scale {shape(weight_scale)}"
@@ -194,10 +217,11 @@ def dispatch(
     Raises:
         KernelError: The request is outside the contract, or on no device that can run it.
     """
-    tokens, groups, depth = x.shape
     named = {
         "x": x, "x_scale": x_scale, "weight": weight, "weight_scale": weight_scale, "out": out,
     }  # fmt: skip
+    ranked(OP, named, x=3, weight=3)
+    tokens, groups, depth = x.shape
     ranks = weight.shape[1]
     blocks = depth // SCALE_BLOCK
     fp8 = torch.float8_e4m3fn
@@ -211,6 +235,6 @@ def dispatch(
         out=Wanted((tokens, groups, ranks), torch.bfloat16, "last"),
     )
     where = runnable(x, OP)
-    chosen, reason = (config, "asked for") if config else choose(where, tokens)
+    chosen, reason = (asked(config), "asked for") if config else choose(where, tokens)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen), reason

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
-from twinspark.kernels.dispatch import Target, Wanted, interpreting, record, require, runnable
+from twinspark.kernels.dispatch import (
+    H200,
+    POWERS,
+    Target,
+    Wanted,
+    admitted,
+    interpreting,
+    ranked,
+    record,
+    require,
+    runnable,
+)
 from twinspark.kernels.hc_prenorm_gemm.kernel import MIXES, MIXES_PADDED, hc_prenorm_gemm_kernel
 
 if TYPE_CHECKING:
@@ -69,6 +80,15 @@ def choose(where: Target, rows: int, splits: int) -> tuple[Config, str]:
     tile = 16 if one else 64 if few else 128
     table = [row for row in sm121_table() if row.op == OP and row.config.m == tile]
     return select_sm121(table, OP), f"{where.name}: chosen from what fits sm_121 (rendered), {size}"
+
+
+def asked(config: Config) -> Config:
+    """A configuration that is asked for; all the mixes are in one tile.
+
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    return admitted(OP, config, m=POWERS[4:9], n=(MIXES_PADDED,), k=POWERS[4:9])
 
 
 def launch(
@@ -157,16 +177,19 @@ def dispatch(
     Raises:
         KernelError: The request is outside the contract, or on no device that can run it.
     """
+    named = {"x": x, "fn": fn, "out": out, "square": square}
+    ranked(OP, named, x=2, out=3, square=2)
     rows, depth = x.shape
     require(
         OP,
-        {"x": x, "fn": fn, "out": out, "square": square},
+        named,
         x=Wanted((rows, depth), torch.bfloat16, "last"),
         fn=Wanted((MIXES, depth), torch.float32, "last"),
         out=Wanted((square.shape[0], rows, MIXES), torch.float32, "last"),
         square=Wanted((out.shape[0], rows), torch.float32, "last"),
     )
     where = runnable(x, OP, minimum=80)
-    chosen, reason = (config, "asked for") if config else choose(where, rows, out.shape[0])
+    splits = out.shape[0]
+    chosen, reason = (asked(config), "asked for") if config else choose(where, rows, splits)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen), reason

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
-from twinspark.kernels.dispatch import Target, Wanted, record, require, runnable
+from twinspark.kernels.dispatch import (
+    H200,
+    POWERS,
+    Target,
+    Wanted,
+    admitted,
+    ranked,
+    record,
+    require,
+    runnable,
+)
 from twinspark.kernels.mqa_logits.kernel import HEAD_DIM, HEADS, mqa_logits_kernel
 
 if TYPE_CHECKING:
@@ -62,6 +72,15 @@ def choose(where: Target) -> tuple[Config, str]:
         return SM90, "sm_90: fastest measured on H200"
     chosen = select_sm121(sm121_table(), OP)
     return chosen, f"{where.name}: chosen from what fits sm_121 (rendered, not timed)"
+
+
+def asked(config: Config) -> Config:
+    """A configuration that is asked for; n from the least that a product takes.
+
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    return admitted(OP, config, m=(1, 2, 4), n=POWERS[4:9])
 
 
 def splits(rows: int, keys: int, config: Config, processors: int) -> int:
@@ -156,6 +175,8 @@ def _output(
     if out is None:
         width = -(-keys // ROW_ALIGNMENT) * ROW_ALIGNMENT
         out = torch.empty((q.shape[0], width), dtype=torch.float32, device=q.device)[:, :keys]
+    else:
+        require(OP, {"out": out}, out=Wanted((q.shape[0], keys), torch.float32, "last"))
     if clean_logits:
         out.fill_(float("-inf"))
     return out
@@ -169,10 +190,12 @@ def _check(
     ks: torch.Tensor,
     ke: torch.Tensor,
 ) -> None:
+    named = {"q": q, "k": k, "k_scale": k_scale, "weights": weights, "ks": ks, "ke": ke}
+    ranked(OP, named, q=3, k=2)
     m, n = q.shape[0], k.shape[0]
     require(
         OP,
-        {"q": q, "k": k, "k_scale": k_scale, "weights": weights, "ks": ks, "ke": ke},
+        named,
         q=Wanted((m, HEADS, HEAD_DIM), torch.float8_e4m3fn, "last"),
         k=Wanted((n, HEAD_DIM), torch.float8_e4m3fn, "last"),
         k_scale=Wanted((n,), torch.float32),
@@ -213,10 +236,13 @@ def launch(
         config: Tiles; descriptors are used only where the layout allows them.
         processors: Multiprocessors to spread over.
         clean_logits: Fill what is not written with -inf.
-        out: [M, N] float32 to write into; made when omitted.
+        out: [M, N] float32 to write into, contiguous in the last dimension; made when omitted.
 
     Returns:
         [M, N] float32, rows starting on 1024 B when made here.
+
+    Raises:
+        KernelError: `out` is not as it must be.
     """
     rows, keys = q.shape[0], k.shape[0]
     out = _output(q, keys, out, clean_logits=clean_logits)
@@ -293,6 +319,6 @@ def dispatch(
     if config is None and where.capability == 90 and _describable(q, k):
         record(OP, "gluon sm_90", GLUON_REASON)
         return partial(launch_sm90, processors=where.processors), GLUON_REASON
-    chosen, reason = (config, "asked for") if config else choose(where)
+    chosen, reason = (asked(config), "asked for") if config else choose(where)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen, processors=where.processors), reason

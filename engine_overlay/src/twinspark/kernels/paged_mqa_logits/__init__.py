@@ -14,9 +14,13 @@ import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
 from twinspark.kernels.dispatch import (
+    H200,
+    POWERS,
     KernelError,
     Target,
     Wanted,
+    admitted,
+    ranked,
     record,
     require,
     runnable,
@@ -74,6 +78,15 @@ def choose(where: Target, rows_per_request: int) -> tuple[Config, str]:
     return chosen, f"{where.name}: chosen from what fits sm_121 (rendered, not timed), {rows}"
 
 
+def asked(config: Config) -> Config:
+    """A configuration that is asked for; n from the least that a product takes.
+
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    return admitted(OP, config, m=(1, 2, 4), n=POWERS[4:9])
+
+
 def programs(config: Config, processors: int) -> int:
     """Programs in the grid: 16 warps for every multiprocessor, resident at once."""
     return processors * max(16 // config.warps, 1)
@@ -104,16 +117,24 @@ def launch(
         config: Tiles.
         processors: Multiprocessors to spread over.
         clean_logits: Fill what is not written with -inf.
-        out: [B*next_n, max_keys] float32 to write into; made when omitted.
+        out: [B*next_n, max_keys] float32 to write into, contiguous in the last dimension; made
+            when omitted.
 
     Returns:
         [B*next_n, max_keys] float32, rows starting on 1024 B when made here.
+
+    Raises:
+        KernelError: `out` is not as it must be, or `max_keys` is negative.
     """
+    if max_keys < 0:
+        raise KernelError(f"{OP}: {max_keys} columns for q {shape(q)}")
     next_n = q.shape[1]
     rows = q.shape[0] * next_n
     if out is None:
         width = -(-max_keys // ROW_ALIGNMENT) * ROW_ALIGNMENT
         out = torch.empty((rows, width), dtype=torch.float32, device=q.device)[:, :max_keys]
+    else:
+        require(OP, {"out": out}, out=Wanted((rows, max_keys), torch.float32, "last"))
     if clean_logits:
         out.fill_(float("-inf"))
     if rows == 0 or max_keys == 0:
@@ -170,6 +191,7 @@ def _check(
         "context_lens": context_lens,
         "block_table": block_table,
     }
+    ranked(OP, named, q=4)
     batch, next_n = q.shape[0], q.shape[1]
     require(
         OP,
@@ -218,7 +240,7 @@ def dispatch(
     """
     _check(q, cache, weights, context_lens, block_table)
     where = runnable(q, OP)
-    default, reason = choose(where, rows_per_request or q.shape[1])
-    chosen, reason = (config, "asked for") if config else (default, reason)
+    rows = rows_per_request or q.shape[1]
+    chosen, reason = (asked(config), "asked for") if config else choose(where, rows)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen, processors=where.processors), reason

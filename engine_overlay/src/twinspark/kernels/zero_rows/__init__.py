@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
-from twinspark.kernels.dispatch import KernelError, Target, record, runnable, shape
+from twinspark.kernels.dispatch import (
+    H200,
+    POWERS,
+    KernelError,
+    Target,
+    admitted,
+    record,
+    runnable,
+    shape,
+)
 from twinspark.kernels.zero_rows.kernel import zero_rows_kernel
 
 if TYPE_CHECKING:
@@ -37,6 +46,15 @@ def choose(where: Target) -> tuple[Config, str]:
     if where.capability == 90:
         return SM90, "sm_90: fastest measured on H200"
     return select_sm121(sm121_table(), OP, (SM90,)), f"{where.name}: as on H200, fits (rendered)"
+
+
+def asked(config: Config) -> Config:
+    """A configuration that is asked for.
+
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    return admitted(OP, config, m=(1,), n=POWERS)
 
 
 def launch(cache: torch.Tensor, ids: torch.Tensor, *, config: Config) -> None:
@@ -79,6 +97,6 @@ def dispatch(
     if ids.numel() > 65_535:
         raise KernelError(f"{OP}: at most 65,535 rows a call, got ids {shape(ids)}")
     where = runnable(cache, OP, minimum=80)
-    chosen, reason = (config, "asked for") if config else choose(where)
+    chosen, reason = (asked(config), "asked for") if config else choose(where)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen), reason

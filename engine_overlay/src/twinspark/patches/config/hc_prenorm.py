@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from twinspark import selection
+from twinspark.kernels.dispatch import KernelError, shape
 from twinspark.patches.pins import pinned
 from twinspark.patching import Edit, Patch
 
@@ -33,10 +34,15 @@ def served(original: Callable[..., Any]) -> Callable[..., Any]:
             out: `[num_split, T, 24]` float32, written.
             sqrsum: `[num_split, T]` float32, written.
             num_split: Shares; out's first dimension.
+
+        Raises:
+            KernelError: The kernel cannot serve the request.
         """
-        if out.shape[0] != num_split:
-            raise ValueError(f"{num_split} shares into an output of {tuple(out.shape)}")
-        flat = x.flatten(1)
+        if out.shape[:1] != (num_split,):
+            raise KernelError(
+                f"hc_prenorm_gemm: {num_split} shares into out {shape(out)}; x {shape(x)}"
+            )
+        flat = x.flatten(1) if x.dim() > 1 else x
         launch = selection.launcher("hc_prenorm_gemm", flat, fn, out, sqrsum)
         if not selection.checking():
             launch(flat, fn, out, sqrsum)

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from twinspark import selection
+from twinspark.kernels.dispatch import KernelError, shape
 from twinspark.patches.pins import pinned
 from twinspark.patching import Edit, Patch
 
@@ -21,10 +22,13 @@ PAGED = f"{CONSUMER}:fp8_fp4_paged_mqa_logits"
 SCHEDULE = "vllm.v1.attention.backends.mla.indexer:get_paged_mqa_logits_metadata"
 
 
-def _fp8_only(q: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
+def _fp8_only(op: str, q: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
     values, scale = q
     if scale is not None:
-        raise ValueError("the overlay's indexer kernels take FP8 queries; FP4 needs SM100")
+        raise KernelError(
+            f"{op}: takes FP8 queries, whose scale is in the weights; FP4 needs SM100; "
+            f"got q {shape(values)}, scale {shape(scale)}"
+        )
     return values
 
 
@@ -41,7 +45,7 @@ def prefill(original: Callable[..., Any]) -> Callable[..., Any]:
         clean_logits: bool = False,
     ) -> torch.Tensor:
         """Logits `[M, N]` float32 of queries `[M, 64, 128]` against keys `[N, 128]`."""
-        values = _fp8_only(q)
+        values = _fp8_only("mqa_logits", q)
         arguments = (values, *kv, weights, cu_seqlen_ks, cu_seqlen_ke)
         ours: torch.Tensor = selection.launcher("mqa_logits", *arguments)(
             *arguments, clean_logits=clean_logits
@@ -75,7 +79,7 @@ def paged(original: Callable[..., Any]) -> Callable[..., Any]:
         clean_logits: bool = False,
     ) -> torch.Tensor:
         """Logits `[B * next_n, max_model_len]` float32 against the pages of each request."""
-        values = _fp8_only(q)
+        values = _fp8_only("paged_mqa_logits", q)
         arguments = (values, kv_cache, weights, context_lens, block_tables)
         ours: torch.Tensor = selection.launcher("paged_mqa_logits", *arguments)(
             *arguments, max_model_len, clean_logits=clean_logits
