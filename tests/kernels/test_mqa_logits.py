@@ -135,7 +135,7 @@ def test_dispatch__refuses_with_the_argument_and_the_shapes(name, change):
         mqa_logits.dispatch(*change(inputs(3, 20)))
 
 
-@pytest.mark.parametrize(("capability", "said"), [(90, "measured on H200"), (121, "rendered")])
+@pytest.mark.parametrize(("capability", "said"), [(90, "measured on an H200"), (121, "rendered")])
 def test_choose__says_how_far_the_choice_is_proven(capability, said):
     _, reason = mqa_logits.choose(Target(capability, 48))
     assert said in reason

@@ -76,7 +76,7 @@ def choose(where: Target, rows: int, splits: int) -> tuple[Config, str]:
     if where.capability == 90:
         many = SM90_MANY if splits >= 4 else SM90_UNSPLIT  # 128 rows a program leave SMs idle
         chosen = SM90_ONE if one else SM90_FEW if few else many
-        return chosen, f"sm_90: fastest measured on H200, {size}"
+        return chosen, f"sm_90: {H200}, {size}"
     tile = 16 if one else 64 if few else 128
     table = [row for row in sm121_table() if row.op == OP and row.config.m == tile]
     return select_sm121(table, OP), f"{where.name}: chosen from what fits sm_121 (rendered), {size}"

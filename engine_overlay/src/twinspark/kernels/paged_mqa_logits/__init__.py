@@ -40,7 +40,7 @@ OP = "paged_mqa_logits"
 ROW_ALIGNMENT = 256  # float32 elements, as DeepGEMM's result
 PAGE_BYTES = PAGE * (HEAD_DIM + 4)
 
-# m: rows that share a tile of keys, n: keys a step. m*n <= 64*warps keeps the accumulators under
+# m: rows that share a tile of keys, n: keys a step. m*n <= 32*warps keeps the accumulators at
 # 64 registers a thread, which leaves room for 4 programs a multiprocessor; up to 4 stages because
 # at m=1 a step's arithmetic is shorter than its load.
 CONFIGS = tuple(
@@ -72,7 +72,7 @@ def choose(where: Target, rows_per_request: int) -> tuple[Config, str]:
     if where.capability == 0:
         return INTERPRETER_SHARED if shared else INTERPRETER, f"interpreter, {rows}"
     if where.capability == 90:
-        return SM90, "sm_90: fastest measured on H200"
+        return SM90, f"sm_90: {H200}"
     table = [row for row in sm121_table() if row.op == OP and (row.config.m > 1) == shared]
     chosen = select_sm121(table, OP)
     return chosen, f"{where.name}: chosen from what fits sm_121 (rendered, not timed), {rows}"
