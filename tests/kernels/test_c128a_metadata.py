@@ -121,3 +121,47 @@ def test_dispatch__refuses_with_the_argument_and_the_shapes():
     args[4] = args[4].long()
     with pytest.raises(KernelError, match=r"block_table must be .*; got positions \("):
         build(args)
+
+
+def test_no_compressed_tokens__still_have_their_lengths_written():
+    args = arguments([5000, 0, 300], 2, 0)
+    decode, lens, prefill = build(args)
+    assert lens.tolist() == [0, 0]
+    assert bool((decode == UNTOUCHED).all())
+    assert prefill.shape == (1, 0)
+
+
+def changed(which: int, value):
+    args = arguments([5000, 300, 130], 2, 128)
+    args[which] = value(args[which]) if callable(value) else value
+    return args
+
+
+@pytest.mark.parametrize(
+    ("said", "args"),
+    [
+        ("compress_ratio is 0", changed(1, 0)),
+        ("block_size is 0", changed(5, 0)),
+        ("4 of 3 tokens decode", changed(2, 4)),
+        ("-1 of 3 tokens decode", changed(2, -1)),
+        ("-1 compressed tokens do not fit", changed(10, -1)),
+        ("token_to_req_indices is too short", changed(3, lambda a: a[:1])),
+        ("slot_mapping is too short", changed(6, lambda a: a[:1])),
+        ("global_decode_buffer is too short", changed(7, lambda a: a[:1])),
+        ("decode_lens_buffer is too short", changed(8, lambda a: a[:1])),
+        ("prefill_buffer is too short", changed(9, lambda a: a[:0])),
+        ("token_to_req_indices must be", changed(3, lambda a: a.long())),
+        ("slot_mapping must be", changed(6, lambda a: a.int())),
+        ("decode_lens_buffer must be", changed(8, lambda a: a[0])),
+    ],
+)
+def test_launch__refuses_what_dispatch_is_not_given(said, args):
+    with pytest.raises(KernelError, match=rf"c128a_metadata: {said}.*; got .*block_table \("):
+        build(args)
+
+
+@pytest.mark.parametrize("config", [Config(m=1, n=1000), Config(m=2, n=1024)])
+def test_dispatch__refuses_a_configuration_that_the_kernel_is_not_right_with(config):
+    args = arguments([0], 1, 128)
+    with pytest.raises(KernelError, match=r"c128a_metadata: [mn]="):
+        c128a_metadata.dispatch(args[0], args[4], args[7], args[9], args[10], config=config)

@@ -49,6 +49,49 @@ def choose(where: Target) -> tuple[Config, str]:
     return select_sm121(sm121_table(), OP, (SM90,)), f"{where.name}: as on H200, fits (rendered)"
 
 
+def asked(config: Config) -> Config:
+    """A configuration that is asked for.
+
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    return admitted(OP, config, m=(1,), n=POWERS)
+
+
+def _check_sizes(
+    tokens: int,
+    decodes: int,
+    width: int,
+    positive: dict[str, int],
+    named: dict[str, torch.Tensor],
+) -> None:
+    """Refuse what `dispatch` does not see: scalars, and tensors that are long enough or not."""
+    require(
+        OP,
+        named,
+        token_to_req_indices=Wanted((None,), torch.int32),
+        slot_mapping=Wanted((None,), torch.int64),
+        decode_lens_buffer=Wanted((None,), torch.int32),
+    )
+    off = [f"{name} is {value}" for name, value in positive.items() if value < 1]
+    if not 0 <= decodes <= tokens:
+        off.append(f"{decodes} of {tokens} tokens decode")
+    if not 0 <= width <= named["global_decode_buffer"].shape[1]:
+        off.append(f"{width} compressed tokens do not fit a buffer row")
+    a_row_each = (
+        "token_to_req_indices", "slot_mapping", "global_decode_buffer", "decode_lens_buffer",
+    )  # fmt: skip
+    off += [f"{name} is too short" for name in a_row_each if named[name].shape[0] < decodes]
+    if named["prefill_buffer"].numel() < (tokens - decodes) * width:
+        off.append("prefill_buffer is too short")
+    if off:
+        have = "; ".join(f"{key} {shape(value)}" for key, value in named.items())
+        raise KernelError(
+            f"{OP}: {', '.join(off)}, for {decodes} decode and {tokens - decodes} prefill tokens "
+            f"of {width}; got {have}"
+        )
+
+
 def launch(
     positions: torch.Tensor,
     compress_ratio: int,
@@ -70,10 +113,10 @@ def launch(
         positions: [T] int64.
         compress_ratio: Tokens that one compressed token stands for.
         num_decode_tokens: Tokens [0, this) decode, the rest prefill.
-        token_to_req_indices: [>= T] int32.
+        token_to_req_indices: [>= num_decode_tokens] int32.
         block_table: [requests, pages] int32.
         block_size: Compressed tokens a block.
-        slot_mapping: [>= T] int64; negative marks a padding token.
+        slot_mapping: [>= num_decode_tokens] int64; negative marks a padding token.
         global_decode_buffer: [tokens, width] int32.
         decode_lens_buffer: [tokens] int32.
         prefill_buffer: [tokens, width] int32.
@@ -84,8 +127,26 @@ def launch(
         Decode rows [num_decode_tokens, width] at the buffer's stride, written to the end of each
         row's last 128 entries (its length bounds the reads); lengths [num_decode_tokens]; prefill
         rows [T - num_decode_tokens, max_compressed_tokens], packed and written whole.
+
+    Raises:
+        KernelError: A scalar that makes no sense, or a tensor that is too short or not as it must
+            be: what `dispatch` is not given.
     """
     tokens = positions.shape[0]
+    _check_sizes(
+        tokens,
+        num_decode_tokens,
+        max_compressed_tokens,
+        {"compress_ratio": compress_ratio, "block_size": block_size},
+        {
+            "token_to_req_indices": token_to_req_indices,
+            "block_table": block_table,
+            "slot_mapping": slot_mapping,
+            "global_decode_buffer": global_decode_buffer,
+            "decode_lens_buffer": decode_lens_buffer,
+            "prefill_buffer": prefill_buffer,
+        },
+    )
     prefills = tokens - num_decode_tokens
     decode = global_decode_buffer[:num_decode_tokens]
     lens = decode_lens_buffer[:num_decode_tokens]
@@ -93,7 +154,8 @@ def launch(
     prefill = prefill.view(prefills, max_compressed_tokens)
     if tokens == 0:
         return decode, lens, prefill
-    c128a_metadata_kernel[(tokens, -(-max_compressed_tokens // config.n))](
+    # a step without compressed tokens still has lengths to write
+    c128a_metadata_kernel[(tokens, max(-(-max_compressed_tokens // config.n), 1))](
         global_decode_buffer,
         global_decode_buffer.stride(0),
         decode_lens_buffer,
