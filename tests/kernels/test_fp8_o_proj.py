@@ -92,6 +92,14 @@ def test_addresses__pass_two_to_the_31st():
     check((spread(x.contiguous(), 2**30 + 512), x_scale, weight, w_scale, out))
 
 
+@pytest.mark.parametrize("config", [INTERPRETER_FEW, INTERPRETER], ids=lambda c: c.key)
+@pytest.mark.parametrize("which", [1, 3])
+def test_addresses__of_scales_pass_two_to_the_31st_along_the_depth(which, config):
+    args = list(inputs(2, groups=1, depth=512))
+    args[which] = spread(args[which].contiguous(), 2**30, dim=2)
+    check(tuple(args), config)
+
+
 def test_grouped__views_the_weight_as_the_loader_leaves_it():
     _, _, weight, w_scale, _ = inputs(1, ranks=256)
     flat = (weight.reshape(-1, 256), w_scale.reshape(-1, 2))

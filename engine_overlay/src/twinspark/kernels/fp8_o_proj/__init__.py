@@ -165,19 +165,22 @@ def launch(
         *out.stride()[:2],
     )
     sizes = (tokens, ranks, depth, *strides)
+    # 64-bit offsets in the loop only where the scales need them: they cost registers
+    far = max(x_scale.stride(2), weight_scale.stride(2)) * (depth // SCALE_BLOCK) >= 2**31
     grid = (-(-ranks // config.n), -(-tokens // config.m), groups)
     if config.m < 64:
         fp8_o_proj_few_kernel[grid](
             x, weight, x_scale, weight_scale, out, *sizes,
             BM=config.m, BN=config.n, BLOCKS=math.gcd(config.k, depth) // SCALE_BLOCK,
-            STAGES=config.stages, **config.options(),
+            FAR=far, STAGES=config.stages, **config.options(),
         )  # fmt: skip
         return out
     tma = config.tma and _describable(x, weight)
     x_src, w_src = _descriptors(x, weight, config) if tma else (x, weight)
     fp8_o_proj_kernel[grid](
         x_src, w_src, x_scale, weight_scale, out, *sizes,
-        BM=config.m, BN=config.n, BK=config.k, TMA=tma, STAGES=config.stages, **config.options(),
+        BM=config.m, BN=config.n, BK=config.k, TMA=tma, FAR=far, STAGES=config.stages,
+        **config.options(),
     )  # fmt: skip
     return out
 

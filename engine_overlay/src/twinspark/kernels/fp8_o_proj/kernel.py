@@ -36,6 +36,7 @@ def fp8_o_proj_kernel(
     BN: tl.constexpr,
     BK: tl.constexpr,
     TMA: tl.constexpr,
+    FAR: tl.constexpr,  # a scale lies 2^31 elements or more from its row's first
     STAGES: tl.constexpr,
 ):
     """One [BM tokens, BN ranks] tile of a group; each 128 of depth is scaled, added in float32."""
@@ -60,8 +61,11 @@ def fp8_o_proj_kernel(
         else:
             x = tl.load(x_row + step * BK, mask=t_ok[:, None], other=0.0)
             w = tl.load(w_row + step * BK, mask=r_ok[:, None], other=0.0)
-        xs = tl.load(xs_row + (step * BK // 128) * xs_stride_k, mask=t_ok, other=0.0)
-        ws = tl.load(ws_row + (step * BK // 128) * ws_stride_k)
+        block = step * BK // 128
+        if FAR:
+            block = tl.cast(block, tl.int64)
+        xs = tl.load(xs_row + block * xs_stride_k, mask=t_ok, other=0.0)
+        ws = tl.load(ws_row + block * ws_stride_k)
         acc += tl.dot(x, tl.trans(w)) * (xs * ws)[:, None]
     out = out_ptr + g * out_stride_g + t[:, None].to(tl.int64) * out_stride_t + r[None, :]
     tl.store(out, acc.to(tl.bfloat16), mask=t_ok[:, None] & r_ok[None, :])
@@ -92,6 +96,7 @@ def fp8_o_proj_few_kernel(
     BM: tl.constexpr,
     BN: tl.constexpr,
     BLOCKS: tl.constexpr,  # scale blocks of 128 a step, each with its own sum until the end
+    FAR: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Few tokens: BLOCKS scale blocks of the depth go through the loop side by side.
@@ -114,6 +119,8 @@ def fp8_o_proj_few_kernel(
     acc = tl.zeros((BLOCKS, BN, BM), dtype=tl.float32)
     for step in tl.range(0, depth // (128 * BLOCKS), num_stages=STAGES):
         at = step * BLOCKS + b
+        if FAR:
+            at = at.to(tl.int64)
         x = tl.load(x_row + step * 128 * BLOCKS, mask=t_ok[None, :, None], other=0.0)
         w = tl.load(w_row + step * 128 * BLOCKS, mask=r_ok[None, :, None], other=0.0)
         xs_at = xs_row[None, :] + at[:, None] * xs_stride_k
