@@ -111,7 +111,8 @@ def launch(
         q: [B, next_n, 64, 128] float8_e4m3fn.
         cache: [blocks, 64, 1, 132] uint8; a page is its 64*128 values, then its 64 scales.
         weights: [B*next_n, 64] float32.
-        context_lens: [B, next_n] int32; a row's logits from its length on are not written.
+        context_lens: [B, next_n] int32; a row's logits from its length on are not written. A length
+            past `max_keys`, or past what the table's columns hold, is cut off there.
         block_table: [B, pages] int32.
         max_keys: Columns of the result.
         config: Tiles.
@@ -150,6 +151,7 @@ def launch(
         block_table,
         out,
         rows,
+        min(max_keys, block_table.shape[1] * PAGE),
         next_n,
         HEADS * HEAD_DIM,
         cache.stride(0),

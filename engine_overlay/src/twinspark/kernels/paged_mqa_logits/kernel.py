@@ -20,6 +20,7 @@ def _rows(
     table_ptr,
     out_ptr,
     rows,
+    keys,
     next_n,
     q_stride,
     page_stride,
@@ -39,7 +40,7 @@ def _rows(
 ):
     """Tiles [begin, end) of BN keys for rows [row0, row0 + BM), all through row0's block table."""
     r = row0 + tl.arange(0, BM)
-    lens = tl.load(lens_ptr + r, mask=r < rows, other=0)
+    lens = tl.minimum(tl.load(lens_ptr + r, mask=r < rows, other=0), keys)
     longest = tl.max(lens, axis=0)
     c = tl.arange(0, BM * H)
     d = tl.arange(0, D)
@@ -76,7 +77,7 @@ def _rows(
 
 # what differs from step to step makes no kernel of its own: see twinspark.kernels.warmup
 @triton.jit(
-    do_not_specialize=("rows", "table_stride"),
+    do_not_specialize=("rows", "keys", "table_stride"),
     do_not_specialize_on_alignment=("lens_ptr", "table_ptr"),
 )
 def paged_mqa_logits_kernel(
@@ -84,10 +85,11 @@ def paged_mqa_logits_kernel(
     pages_src,  # TMA: descriptor over [blocks, PAGE, D] e4m3, box [1, PAGE, D]; else unused
     cache_ptr,  # bytes: pages of PAGE*D e4m3 values, then PAGE f32 scales, page_stride bytes apart
     w_ptr,  # [R, H] f32
-    lens_ptr,  # [R] i32, keys of each row
+    lens_ptr,  # [R] i32, keys of each row, of which at most `keys` count
     table_ptr,  # [batch, pages] i32
     out_ptr,  # [R, max_keys] f32
     rows,
+    keys,
     next_n,
     q_stride,
     page_stride,
@@ -113,6 +115,7 @@ def paged_mqa_logits_kernel(
     for h in tl.static_range(BM):
         r = group * BM + h
         longest = tl.maximum(longest, tl.load(lens_ptr + r, mask=r < rows, other=0))
+    longest = tl.minimum(longest, keys)
     tiles = (longest + BN - 1) // BN
     ends = tl.cumsum(tiles, axis=0)
     total = tl.sum(tiles, axis=0)
@@ -128,9 +131,9 @@ def paged_mqa_logits_kernel(
         row0 = g * BM
         if BM == 1:
             _rows(
-                q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n,
-                q_stride, page_stride, w_stride, table_stride, out_stride, row0, begin, end,
-                1, BN, PAGE_, H, D, TMA, STAGES,
+                q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, keys,
+                next_n, q_stride, page_stride, w_stride, table_stride, out_stride,
+                row0, begin, end, 1, BN, PAGE_, H, D, TMA, STAGES,
             )  # fmt: skip
         else:
             first = begin * BN // PAGE_
@@ -150,16 +153,16 @@ def paged_mqa_logits_kernel(
                     differ += tl.sum((a != b).to(tl.int32), axis=0)
             if differ == 0:
                 _rows(
-                    q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, next_n,
-                    q_stride, page_stride, w_stride, table_stride, out_stride, row0, begin, end,
-                    BM, BN, PAGE_, H, D, TMA, STAGES,
+                    q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows, keys,
+                    next_n, q_stride, page_stride, w_stride, table_stride, out_stride,
+                    row0, begin, end, BM, BN, PAGE_, H, D, TMA, STAGES,
                 )  # fmt: skip
             else:
                 for j in tl.range(0, BM):
                     if row0 + j < rows:
                         _rows(
                             q_ptr, pages_src, cache_ptr, w_ptr, lens_ptr, table_ptr, out_ptr, rows,
-                            next_n, q_stride, page_stride, w_stride, table_stride, out_stride,
+                            keys, next_n, q_stride, page_stride, w_stride, table_stride, out_stride,
                             row0 + j, begin, end, 1, BN, PAGE_, H, D, TMA, STAGES,
                         )  # fmt: skip
         start = base + end

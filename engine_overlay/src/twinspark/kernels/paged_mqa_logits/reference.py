@@ -39,7 +39,8 @@ def paged_mqa_logits(
         q: [B, next_n, 64, 128] float8_e4m3fn.
         cache: [blocks, 64, 1, 132] uint8.
         weights: [B*next_n, 64] float32.
-        context_lens: [B, next_n] int32, keys that each row sees.
+        context_lens: [B, next_n] int32, keys that each row sees; no more than there are columns of
+            the result, or keys in the pages of `block_table`.
         block_table: [B, pages] int32.
         max_keys: Columns of the result.
 
@@ -50,8 +51,8 @@ def paged_mqa_logits(
     out = q.new_full((batch * next_n, max_keys), float("-inf"), dtype=torch.float64)
     for b in range(batch):
         for j in range(next_n):
-            length = int(context_lens[b, j])
-            if length == 0:
+            length = min(int(context_lens[b, j]), max_keys, block_table.shape[1] * PAGE)
+            if length <= 0:
                 continue
             keys = unpack(cache, block_table[b, : -(-length // PAGE)])[:length]
             scores = torch.relu(q[b, j].double() @ keys.T)
