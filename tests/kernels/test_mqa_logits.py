@@ -103,6 +103,51 @@ def test_extreme_values__stay_exact():
     assert bool((out[:, ::2] == 0).all())  # every product negative: relu
 
 
+def test_scales__that_are_negative_come_after_the_relu():
+    q, k, scale, weights, ks, ke = inputs(3, 20)
+    scale[::3] *= -1
+    out = check((q, k, scale, weights.abs(), ks * 0, ke * 0 + 20))
+    assert bool((out[:, ::3] < 0).all())
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, 3])
+def test_not_a_number__makes_the_logits_that_it_enters_so(which):
+    q, k, scale, weights, ks, ke = args = inputs(3, 20)
+    ks[:], ke[:] = 0, 20
+    wide = (q.float(), k.float(), scale, weights)[which]
+    wide[1] = NAN
+    args = (*args[:which], wide.to(args[which].dtype), *args[which + 1 :])
+    run, _ = mqa_logits.dispatch(*args)
+    out = run(*args, out=torch.zeros(3, 20))
+    want = reference.mqa_logits(*args)
+    assert int(torch.isnan(want).sum()) == (3 if which in {1, 2} else 20)
+    if which > 1:  # the interpreter takes FP8's NaN for a number
+        assert torch.equal(torch.isnan(out), torch.isnan(want))
+        assert relative(out, want) < TOLERANCE
+
+
+COMPILED = """
+import json, sys
+sys.path.insert(0, "engine_overlay/benchmarks")
+import sm121
+found = []
+for op in ("mqa_logits", "paged_mqa_logits"):
+    config = next(chosen for name, _, chosen in sm121.choices() if name == op)
+    with sm121.compiling(sm121.KERNELS) as compiled:
+        sm121.launch(op, config)
+    ptx = compiled[-1].asm["ptx"]
+    found.append([ptx.count("max.NaN.f32"), ptx.count("max.f32")])
+print(json.dumps(found))
+"""
+
+
+def test_not_a_number__passes_the_compiled_relu_too():
+    """The interpreter's maximum lets one through whatever the kernel asks for."""
+    for through, dropped in compiling(COMPILED):
+        assert through > 0
+        assert dropped == 0
+
+
 def test_addresses__pass_two_to_the_31st():
     q, k, scale, weights, ks, ke = inputs(2, 3)
     ks, ke = ks * 0, ke * 0 + 3

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from kernels.support import FP8, TOLERANCE, fp8, poisoned, relative
+from kernels.support import FP8, NAN, TOLERANCE, fp8, poisoned, relative
 from twinspark.kernels import paged_mqa_logits
 from twinspark.kernels.dispatch import KernelError, Target
 from twinspark.kernels.paged_mqa_logits import INTERPRETER, INTERPRETER_SHARED, reference
@@ -88,6 +88,45 @@ def test_table__entries_past_a_row_are_never_followed():
     args[4][0, 1:] = 2**30
     for config in CONFIGS:
         check(args, config)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.key)
+@pytest.mark.parametrize("share", [1, 2])
+def test_lengths__past_the_columns_are_cut_off(config, share):
+    args = inputs([[130], [100]], share=share)
+    run, _ = paged_mqa_logits.dispatch(*args, config=config)
+    wide = poisoned(2, 160)
+    run(*args, 70, out=wide[:, :70])
+    assert bool(torch.isnan(wide[:, 70:]).all())
+    want = reference.paged_mqa_logits(*args, 70)
+    assert not bool(torch.isinf(want).any())
+    assert relative(wide[:, :70], want) < TOLERANCE
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.key)
+def test_lengths__past_the_table_are_cut_off(config):
+    q, cache, weights, lens, table = inputs([[128], [70]])
+    wide = torch.full((2, 9), 2**30, dtype=torch.int32)
+    wide[:, :2] = table
+    lens[0] = 500
+    check((q, cache, weights, lens, wide[:, :2]), config, keys=512)
+
+
+def test_scales__that_are_negative_come_after_the_relu():
+    q, cache, weights, lens, table = inputs([[64]])
+    page = cache[int(table[0, 0])].view(-1)
+    page[64 * 128 :] = (-torch.rand(64) - 0.5).view(torch.uint8)
+    check((q, cache, weights.abs(), lens, table), keys=64)
+
+
+def test_not_a_number__makes_the_logits_that_it_enters_so():
+    q, cache, weights, lens, table = inputs([[64], [64]], share=2)
+    weights[1, 5] = NAN  # the interpreter takes FP8's NaN for a number
+    args = (q, cache, weights, lens, table)
+    for config in CONFIGS:
+        run, _ = paged_mqa_logits.dispatch(*args, config=config)
+        out = run(*args, 64, out=torch.zeros(2, 64))
+        assert torch.isnan(out).sum(1).tolist() == [0, 64]
 
 
 def test_layout__is_values_then_scales_not_132_bytes_a_token():

@@ -226,6 +226,8 @@ def launch(
 ) -> torch.Tensor:
     """Run one configuration; `dispatch` has checked the arguments.
 
+    A query, key, scale or weight that is not a number makes the logits that it enters NaN.
+
     Args:
         q: [M, 64, 128] float8_e4m3fn.
         k: [N, 128] float8_e4m3fn.

@@ -71,7 +71,7 @@ def mqa_logits_kernel(
             k = tl.load(k_src + k_at[:, None] + d[None, :], mask=(at < keys)[:, None], other=0.0)
         scale = tl.load(k_scale_ptr + at, mask=at < keys, other=0.0)
         s = tl.dot(k, tl.trans(q))
-        s = tl.maximum(s, 0.0) * w[None, :]
+        s = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) * w[None, :]
         logits = tl.sum(tl.reshape(s, (BN, BM, H)), axis=2) * scale[:, None]
         inside = (at[:, None] >= ks[None, :]) & (at[:, None] < ke[None, :])
         tl.store(out_row[None, :] + at[:, None], logits, mask=inside)

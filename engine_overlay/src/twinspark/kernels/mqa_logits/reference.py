@@ -27,11 +27,11 @@ def mqa_logits(
     Returns:
         [M, N] float64.
     """
-    keys = k.double() * k_scale.double()[:, None]
+    keys = k.double()
     out = q.new_empty((q.shape[0], k.shape[0]), dtype=torch.float64)
     for m in range(q.shape[0]):
         scores = torch.relu(q[m].double() @ keys.T)
-        out[m] = weights[m].double() @ scores
+        out[m] = k_scale.double() * (weights[m].double() @ scores)
     n = torch.arange(k.shape[0], device=k.device)
     outside = (n < ks[:, None]) | (n >= ke[:, None])
     return out.masked_fill(outside, float("-inf"))

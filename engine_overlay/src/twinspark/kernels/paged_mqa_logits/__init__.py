@@ -107,6 +107,8 @@ def launch(
 ) -> torch.Tensor:
     """Run one configuration; `dispatch` has checked the arguments.
 
+    A query, key, scale or weight that is not a number makes the logits that it enters NaN.
+
     Args:
         q: [B, next_n, 64, 128] float8_e4m3fn.
         cache: [blocks, 64, 1, 132] uint8; a page is its 64*128 values, then its 64 scales.

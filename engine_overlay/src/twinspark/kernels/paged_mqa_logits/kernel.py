@@ -70,7 +70,7 @@ def _rows(
         s_at = page + PAGE_ * D + (at % PAGE_) * 4
         scale = tl.load((cache_ptr + s_at).to(tl.pointer_type(tl.float32)), mask=ok, other=0.0)
         s = tl.dot(k, tl.trans(q))
-        s = tl.maximum(s, 0.0) * w[None, :]
+        s = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) * w[None, :]
         logits = tl.sum(tl.reshape(s, (BN, BM, H)), axis=2) * scale[:, None]
         tl.store(out_row[None, :] + at[:, None], logits, mask=at[:, None] < lens[None, :])
 

@@ -9,20 +9,20 @@ PAGE = 64
 DIM = 128
 
 
-def unpack(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
-    """Keys of some pages, dequantized.
+def unpack(cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys of some pages and their scales.
 
     Args:
         cache: [blocks, 64, 1, 132] uint8: each page 64*128 e4m3 bytes, then 64 float32 scales.
         pages: [P] page ids.
 
     Returns:
-        [P*64, 128] float64.
+        [P*64, 128] and [P*64], float64.
     """
     flat = torch.stack([cache[int(page)].reshape(-1) for page in pages])
     values = flat[:, : PAGE * DIM].contiguous().view(torch.float8_e4m3fn).double()
     scales = flat[:, PAGE * DIM :].contiguous().view(torch.float32).double()
-    return (values.view(-1, PAGE, DIM) * scales[:, :, None]).reshape(-1, DIM)
+    return values.view(-1, DIM), scales.view(-1)
 
 
 def paged_mqa_logits(
@@ -54,7 +54,8 @@ def paged_mqa_logits(
             length = min(int(context_lens[b, j]), max_keys, block_table.shape[1] * PAGE)
             if length <= 0:
                 continue
-            keys = unpack(cache, block_table[b, : -(-length // PAGE)])[:length]
-            scores = torch.relu(q[b, j].double() @ keys.T)
-            out[b * next_n + j, :length] = weights[b * next_n + j].double() @ scores
+            keys, scales = unpack(cache, block_table[b, : -(-length // PAGE)])
+            scores = torch.relu(q[b, j].double() @ keys[:length].T)
+            logits = weights[b * next_n + j].double() @ scores
+            out[b * next_n + j, :length] = scales[:length] * logits
     return out
