@@ -78,6 +78,20 @@ def test_extreme_values__neither_overflow_nor_vanish():
     assert bool((args[2].sum(0)[2] == 0).all())
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in matmul")  # the interpreter's
+def test_infinite_values__show_in_their_own_row_alone():
+    """NaN stands for infinity in the product: `fn` of 1 has a second term of 0."""
+    args = inputs(4, 2, 128)
+    args[0][1, 5] = float("inf")
+    args[1][:, 5] = 1.0
+    run, _ = hc_prenorm_gemm.dispatch(*args)
+    run(*args)
+    out, squares = args[2].sum(0), args[3].sum(0)
+    assert torch.isfinite(out).all(1).tolist() == [True, False, True, True]
+    assert not bool(torch.isfinite(out[1]).any())
+    assert torch.isinf(squares).tolist() == [False, True, False, False]
+
+
 def test_non_contiguous__rows_and_outputs_lie_where_they_lie():
     x, fn, _, _ = inputs(5, 2, 128)
     wide = torch.zeros(5, 200).bfloat16()[:, :128]

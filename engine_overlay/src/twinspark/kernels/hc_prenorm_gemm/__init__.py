@@ -103,7 +103,8 @@ def launch(
     """Run one configuration; `dispatch` has checked the arguments.
 
     Args:
-        x: [M, K] bfloat16.
+        x: [M, K] bfloat16. A row with an infinity gives NaN in `out` where the definition may give
+            infinity: fn's second term can be zero. Its sum of squares is infinite all the same.
         fn: [24, K] float32.
         out: [splits, M, 24] float32, written: each split's share of `x @ fn.T`.
         square: [splits, M] float32, written: each split's share of the sum of squares.
