@@ -77,9 +77,21 @@ def test_addresses__pass_two_to_the_31st_at_the_packed_cache_row():
         ("cache must be", torch.zeros(4, 8), ids(0)),
         ("cache must be", torch.zeros(8, 4, dtype=torch.uint8).T, ids(0)),
         ("ids must be", torch.zeros(4, 8, dtype=torch.uint8), ids(0).int()),
+        ("no block for ids", torch.zeros(0, 8, dtype=torch.uint8), ids(0)),
         ("at most 65,535", torch.zeros(4, 8, dtype=torch.uint8), ids(0).repeat(65_536)),
     ],
 )
 def test_dispatch__refuses_with_the_shapes(said, table, which):
     with pytest.raises(KernelError, match=rf"zero_rows: {said}.*got .*\("):
         zero_rows.dispatch(table, which)
+
+
+def test_no_blocks__and_no_ids_is_nothing_to_do():
+    run, _ = zero_rows.dispatch(cache(0, 8), ids())
+    run(cache(0, 8), ids())
+
+
+@pytest.mark.parametrize("config", [Config(m=1, n=1000), Config(m=2, n=1024)])
+def test_dispatch__refuses_a_configuration_that_the_kernel_is_not_right_with(config):
+    with pytest.raises(KernelError, match=r"zero_rows: [mn]="):
+        zero_rows.dispatch(cache(3, 8), ids(0), config=config)

@@ -80,7 +80,8 @@ def dispatch(
 
     Args:
         cache: [blocks, bytes] of a 1-byte type; rows and their distance multiples of 4 B.
-        ids: [n] int64 block ids, at most 65,535.
+        ids: [n] int64 block ids, at most 65,535, each in [0, blocks). They stay on the device and
+            are not looked at: one outside zeroes whatever lies there.
         config: Asks for one configuration (benchmarks, tests).
 
     Returns:
@@ -96,6 +97,8 @@ def dispatch(
         raise KernelError(f"{OP}: ids must be [n] int64, contiguous, got {shape(ids)}")
     if ids.numel() > 65_535:
         raise KernelError(f"{OP}: at most 65,535 rows a call, got ids {shape(ids)}")
+    if ids.numel() and cache.shape[0] == 0:
+        raise KernelError(f"{OP}: no block for ids {shape(ids)} to name, got cache {shape(cache)}")
     where = runnable(cache, OP, minimum=80)
     chosen, reason = (asked(config), "asked for") if config else choose(where)
     record(OP, f"triton {chosen.key}", reason)
