@@ -39,18 +39,18 @@ def hook(fn, key, **_):
 
 knobs.runtime.jit_cache_hook = hook
 
-def call(op, *args, more=()):
+def call(op, *args, more=(), hints={}):
     before = len(seen)
-    import_module(f"twinspark.kernels.{op}").dispatch(*args)[0](*args, *more)
+    import_module(f"twinspark.kernels.{op}").dispatch(*args, **hints)[0](*args, *more)
     return len(seen) - before
 
 def empty(*shape, dtype=torch.float32):
     return torch.empty(shape, dtype=dtype)
 
 i32, fp8, u8 = torch.int32, torch.float8_e4m3fn, torch.uint8
-sizes = warmup.Sizes(decode_rows=66, o_proj_depth=4096)
+sizes = warmup.Sizes(decode_rows=66, o_proj_depth=4096, rows_per_request=6)
 for case in warmup.cases(sizes, "cpu") if WARM else ():
-    call(case.op, *case.arguments, more=case.more)
+    call(case.op, *case.arguments, more=case.more, hints=case.hints)
 warm, late = len(seen), []
 chance = random.Random(0)
 
@@ -86,7 +86,10 @@ calls = 0
 for _ in range(60):
     for op, args, more in batch():
         calls += 1
-        if call(op, *args, more=more):
+        # as the patch calls it, and once in a while as a call that knows of no drafts
+        each = chance.choice([6, 6, 6, 1])
+        hints = {"rows_per_request": each} if op == "paged_mqa_logits" else {}
+        if call(op, *args, more=more, hints=hints):
             late.append(op)
 modules = sorted(set(seen.values()))
 print(json.dumps({"warm": warm, "calls": calls, "late": late, "modules": modules}))
@@ -101,7 +104,8 @@ def probed(capability: int, what: str = "warm") -> dict:
 def test_warmup__leaves_nothing_to_compile_for_any_batch(capability):
     seen = probed(capability)
     assert (seen["late"], seen["calls"]) == ([], 300)
-    assert seen["warm"] >= 14
+    # pairs of rows are other kernels, where they are chosen
+    assert seen["warm"] >= (22 if capability == 121 else 14)
     assert all(module.startswith("twinspark.kernels.") for module in seen["modules"])
 
 
@@ -128,9 +132,9 @@ def engine(**model):
 
 def test_sizes__are_those_of_the_configuration():
     config = engine(num_attention_heads=64, head_dim=512, o_groups=8)
-    assert warmup.sizes_of(config) == warmup.Sizes(decode_rows=66, o_proj_depth=4096)
+    assert warmup.sizes_of(config) == warmup.Sizes(66, 4096, rows_per_request=6)
     config.speculative_config = None
-    assert warmup.sizes_of(config) == warmup.Sizes(decode_rows=36, o_proj_depth=4096)
+    assert warmup.sizes_of(config) == warmup.Sizes(36, 4096, rows_per_request=1)
 
 
 def test_sizes__of_another_model_are_none():

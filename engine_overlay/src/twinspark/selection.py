@@ -33,6 +33,7 @@ COUNTERS = {
 }
 
 _noted = 0
+_rows_per_request: int | None = None
 _settled = float("-inf")
 _counted: dict[str, int] = {}
 
@@ -61,6 +62,20 @@ def launcher(name: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - ea
     kernel, _ = operation(name).dispatch(*args, **options)
     note()
     return kernel
+
+
+def expect_rows(count: int) -> None:
+    """Set how many adjacent query rows of a decode step are one request's: its drafts and one more.
+
+    Stock flattens them (`next_n` = 1), so that no argument of a call says it.
+    """
+    global _rows_per_request  # noqa: PLW0603 - one engine in one process
+    _rows_per_request = count
+
+
+def rows_per_request() -> int | None:
+    """What `expect_rows` has said; None before the engine's configuration is known."""
+    return _rows_per_request
 
 
 def skip_reason(context: Context) -> str | None:

@@ -130,6 +130,68 @@ def scenario_paged_mqa_logits():
     return {"close": max(errors) < 1e-3, "told": told()}
 
 
+def scenario_rows_of_a_request(drafts):
+    """Six rows on one table, as stock flattens five drafts and one, on a GB10 that is not there.
+
+    `drafts` as the warm-up of a worker has told them, or None where it has told nothing.
+    """
+    import torch
+    from vllm.model_executor.layers import sparse_attn_indexer as consumer
+
+    from twinspark import report, selection
+    from twinspark.kernels.dispatch import Target
+    from twinspark.kernels.paged_mqa_logits.reference import paged_mqa_logits
+
+    selection.operation("paged_mqa_logits").runnable = lambda *_, **__: Target(121, 48)
+    if drafts is not None:
+        selection.expect_rows(drafts + 1)
+    torch.manual_seed(0)
+    cache = torch.zeros(3, 64 * 132, dtype=torch.uint8)
+    cache[:, : 64 * 128] = torch.randn(3, 8192).to(torch.float8_e4m3fn).view(torch.uint8)
+    cache[:, 64 * 128 :] = (torch.rand(3, 64) + 0.5).view(torch.uint8)
+    q, weights = torch.randn(6, 1, 64, 128).to(torch.float8_e4m3fn), torch.randn(6, 64)
+    lens = torch.arange(95, 101, dtype=torch.int32)[:, None]
+    table = torch.tensor([[2, 0]] * 6, dtype=torch.int32)
+    args = (cache.view(3, 64, 1, 132), weights, lens, table)
+    logits = consumer.fp8_fp4_paged_mqa_logits(
+        (q, None), *args, torch.zeros(49, 2, dtype=torch.int32), max_model_len=128,
+        clean_logits=True,
+    )  # fmt: skip
+    exact = paged_mqa_logits(q, *args, 128)
+    inside = exact.isfinite()
+    error = (logits[inside] - exact[inside]).abs().max() / exact[inside].abs().max()
+    (kernel,) = report.current().as_dict()["kernels"]
+    return {"close": bool(error < 1e-3), "reason": kernel["reason"], "kernel": kernel["kernel"]}
+
+
+def refused(call):
+    from twinspark.kernels.dispatch import KernelError
+
+    try:
+        call()
+    except KernelError as error:
+        return str(error)
+    return None
+
+
+def scenario_refusals():
+    """What the hooks themselves refuse, before a kernel is asked."""
+    import torch
+    from vllm.model_executor.layers import sparse_attn_indexer as consumer
+    from vllm.utils.deep_gemm import tf32_hc_prenorm_gemm
+
+    q, scale = torch.zeros(2, 64, 64, dtype=torch.int8), torch.zeros(2, 64, dtype=torch.int32)
+    x, fn = torch.zeros(5, 4, 64).bfloat16(), torch.zeros(24, 256)
+    none = (None,) * 4
+    return [
+        refused(lambda: consumer.fp8_fp4_mqa_logits((q, scale), (None, None), *none[:3])),
+        refused(lambda: consumer.fp8_fp4_paged_mqa_logits((q, scale), *none, None, 128)),
+        refused(lambda: tf32_hc_prenorm_gemm(x, fn, torch.zeros(3, 5, 24), torch.zeros(3, 5), 2)),
+        refused(lambda: tf32_hc_prenorm_gemm(x, fn, torch.zeros(()), torch.zeros(3, 5), 2)),
+        refused(lambda: tf32_hc_prenorm_gemm(x[0, 0], fn, torch.zeros(2, 5, 24), fn, 2)),
+    ]
+
+
 SCENARIOS = {
     "hc_prenorm_gemm": scenario_hc_prenorm_gemm,
     "fp8_o_proj": scenario_fp8_o_proj,
@@ -178,8 +240,8 @@ def scenario_check(op, factor):
     intact = selection.launcher
     stand_in(intact)
 
-    def launcher(name, *args):
-        launch = intact(name, *args)
+    def launcher(name, *args, **hints):
+        launch = intact(name, *args, **hints)
 
         def launched(*inner, **options):
             result = launch(*inner, **options)
@@ -210,6 +272,28 @@ def test_consumer__fixed(overlaid, op):
     seen = overlaid.run(SCENARIOS[op], timeout=240)
     assert seen["close"]
     assert op in seen["told"], "the choice is in the process report"
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    ("drafts", "rows", "kernel"), [(5, 6, "triton m2"), (0, 1, "triton m1"), (None, 1, "triton m1")]
+)
+def test_paged__pairs_the_rows_of_a_request_on_sm121(overlaid, drafts, rows, kernel):
+    seen = overlaid.run(scenario_rows_of_a_request, drafts, timeout=240)
+    assert seen["close"]
+    assert seen["kernel"].startswith(kernel)
+    assert f"{rows} rows a request" in seen["reason"]
+
+
+@pytest.mark.vllm
+def test_hooks__refuse_with_the_shapes(overlaid):
+    said = overlaid.run(scenario_refusals)
+    assert "mqa_logits: takes FP8 queries" in said[0]
+    assert "paged_mqa_logits: takes FP8 queries" in said[1]
+    assert all("got q (2, 64, 64)" in text and "scale (2, 64)" in text for text in said[:2])
+    assert "2 shares into out (3, 5, 24)" in said[2]
+    assert "2 shares into out ()" in said[3]
+    assert "x must be of 2 dimensions; got x (64,)" in said[4]
 
 
 @pytest.mark.vllm

@@ -29,7 +29,7 @@ def scenario_warmup(**model):
     """What `compile_or_warm_up_model` calls by that name; which operations ran, in order."""
     from vllm.v1.worker import gpu_worker
 
-    from twinspark import report
+    from twinspark import report, selection
 
     own = getattr(gpu_worker.kernel_warmup, "__wrapped__", None)
     stock = []
@@ -38,7 +38,8 @@ def scenario_warmup(**model):
         cell.cell_contents = lambda _worker, **options: stock.append(sorted(options))
         gpu_worker.kernel_warmup(worker_of(**model), process_local_only=True)
     told = [kernel["op"] for kernel in report.current().as_dict()["kernels"]]
-    return {"wrapped": own is not None, "stock": stock, "told": told}
+    rows = selection.rows_per_request()
+    return {"wrapped": own is not None, "stock": stock, "told": told, "rows": rows}
 
 
 def scenario_late(module):
@@ -68,18 +69,21 @@ def other_warmup():
 
 def test_warmup__reproduces_on_pristine(pristine):
     """Stock's own warm-up is called, and knows nothing of another's kernels."""
-    assert pristine.run(deepseek_warmup) == {"wrapped": False, "stock": [], "told": []}
+    assert pristine.run(deepseek_warmup) == {
+        "wrapped": False, "stock": [], "told": [], "rows": None,
+    }  # fmt: skip
 
 
 def test_warmup__fixed(overlaid):
     seen = overlaid.run(deepseek_warmup, timeout=240)
     assert seen["stock"] == [["process_local_only"]]
+    assert seen["rows"] == 2, "one draft and one more, for the calls to come"
     assert seen["told"] == ["mqa_logits", "paged_mqa_logits", "hc_prenorm_gemm", "fp8_o_proj"]
 
 
 def test_warmup__of_another_model_is_stock_s(overlaid):
     assert overlaid.run(other_warmup) == {
-        "wrapped": True, "stock": [["process_local_only"]], "told": [],
+        "wrapped": True, "stock": [["process_local_only"]], "told": [], "rows": None,
     }  # fmt: skip
 
 

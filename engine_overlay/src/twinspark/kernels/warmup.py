@@ -9,7 +9,7 @@ Sizes that stay the same while an engine lives need only the right pattern here,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,10 +34,12 @@ class Sizes:
     Attributes:
         decode_rows: Most query rows of a decode step.
         o_proj_depth: Depth of a group of the o-projection: heads a group times head size.
+        rows_per_request: Query rows of one request in a decode step: its drafts and one more.
     """
 
     decode_rows: int
     o_proj_depth: int
+    rows_per_request: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,13 @@ class Case:
         op: Operation, a package of `twinspark.kernels`.
         arguments: What its `dispatch` takes.
         more: What the kernel takes after them.
+        hints: What `dispatch` takes by name.
     """
 
     op: str
     arguments: tuple[torch.Tensor, ...]
     more: tuple[int, ...] = ()
+    hints: dict[str, int] = field(default_factory=dict)
 
 
 def cases(sizes: Sizes, device: torch.device | str) -> Iterator[Case]:
@@ -81,7 +85,11 @@ def cases(sizes: Sizes, device: torch.device | str) -> Iterator[Case]:
     cache = zeros(1, PAGE, 1, HEAD_DIM + 4, dtype=torch.uint8)
     for rows in powers_up_to(sizes.decode_rows):
         q, weights = fp8(rows, 1, HEADS, HEAD_DIM), zeros(rows, HEADS)
-        yield Case("paged_mqa_logits", (q, cache, weights, i32(rows, 1), i32(rows, 1)), (PAGE,))
+        arguments = (q, cache, weights, i32(rows, 1), i32(rows, 1))
+        # one: what a call takes that no configuration has told of the drafts
+        for each in sorted({1, sizes.rows_per_request}):
+            hints = {"rows_per_request": each}
+            yield Case("paged_mqa_logits", arguments, (PAGE,), hints)
     fn = zeros(MIXES, DEPTH)
     for rows in one_each(hc_prenorm_gemm.ONE_TILE, hc_prenorm_gemm.FEW_ROWS):
         x = zeros(rows, DEPTH, dtype=torch.bfloat16)
@@ -118,4 +126,4 @@ def sizes_of(vllm_config: Any) -> Sizes | None:  # noqa: ANN401 - vLLM's
     decode = vllm_config.scheduler_config.max_num_seqs * (2 * drafts + 1)
     captured = max(vllm_config.compilation_config.cudagraph_capture_sizes or [0])
     depth = model.num_attention_heads * model.head_dim // model.o_groups
-    return Sizes(max(decode, captured), depth)
+    return Sizes(max(decode, captured), depth, drafts + 1)

@@ -81,9 +81,10 @@ def paged(original: Callable[..., Any]) -> Callable[..., Any]:
         """Logits `[B * next_n, max_model_len]` float32 against the pages of each request."""
         values = _fp8_only("paged_mqa_logits", q)
         arguments = (values, kv_cache, weights, context_lens, block_tables)
-        ours: torch.Tensor = selection.launcher("paged_mqa_logits", *arguments)(
-            *arguments, max_model_len, clean_logits=clean_logits
+        launch = selection.launcher(
+            "paged_mqa_logits", *arguments, rows_per_request=selection.rows_per_request()
         )
+        ours: torch.Tensor = launch(*arguments, max_model_len, clean_logits=clean_logits)
         if not selection.checking():
             return ours
         theirs: torch.Tensor = original(

@@ -23,7 +23,11 @@ SLOW_S = 2.0  # a call that took longer has compiled something worth a line
 
 
 def warmed(original: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `kernel_warmup`: stock's warm-up, then each of the overlay's kernels."""
+    """Wrap `kernel_warmup`: stock's warm-up, then each of the overlay's kernels.
+
+    It runs in every worker, between loading and the capture of graphs: from here on the paged
+    logits know how many rows a request has.
+    """
 
     @functools.wraps(original)
     def kernel_warmup(worker: Any, **options: Any) -> None:  # noqa: ANN401 - vLLM's
@@ -32,6 +36,7 @@ def warmed(original: Callable[..., None]) -> Callable[..., None]:
 
         sizes = warmup.sizes_of(worker.vllm_config)
         if sizes is not None:
+            selection.expect_rows(sizes.rows_per_request)
             compile_all(sizes, worker.device)
 
     return kernel_warmup
@@ -48,7 +53,8 @@ def compile_all(sizes: Any, device: Any) -> None:  # noqa: ANN401 - no torch at 
     began, count = time.monotonic(), 0
     for count, case in enumerate(warmup.cases(sizes, device), start=1):
         start = time.monotonic()
-        selection.launcher(case.op, *case.arguments)(*case.arguments, *case.more)
+        launch = selection.launcher(case.op, *case.arguments, **case.hints)
+        launch(*case.arguments, *case.more)
         spent = time.monotonic() - start
         if spent > SLOW_S:
             logger.info("twinspark kernels: %s compiled in %.1f s (call %d)", case.op, spent, count)
