@@ -18,6 +18,7 @@ counts agree; an item without keys still passes through q_full and q_empty.
 # ruff: noqa: ANN001, ANN201, ANN202, N803, N806, PLR0913, PLR0917 - Gluon's, not Python's
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -27,6 +28,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+ALL_NAN = gl.constexpr(tl.PropagateNan.ALL)
 KEYS = gl.constexpr(64)  # of one product: what a warpgroup's instruction covers
 Q_STAGES = gl.constexpr(2)
 
@@ -65,7 +67,7 @@ def own_keys():
 @gluon.jit
 def sum_heads(s, w, H: gl.constexpr):
     """[4, 8, 4]: weighted sums of a product's positive part, each in the lane that stores it."""
-    s = gl.maximum(s, 0.0) * w[None, :]
+    s = gl.maximum(s, 0.0, propagate_nan=ALL_NAN) * w[None, :]
     total = gl.sum(gl.reshape(s, (4, 2, 8, 2, H)), axis=4)
     total = gl.convert_layout(total, gl.SliceLayout(4, ALL_L))
     half_l: gl.constexpr = gl.SliceLayout(

@@ -265,7 +265,7 @@ def mqa_topk_collect_kernel(  # noqa: PLR0915 - what is left in it is one loop a
                 k = tl.load(k_src + k_at[:, None] + d[None, :], mask=ok, other=0.0)
             scale = tl.load(k_scale_ptr + at, mask=at < keys, other=0.0)
             s = tl.dot(k, tl.trans(q))
-            s = tl.maximum(s, 0.0) * w[None, :]
+            s = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) * w[None, :]
             logits = tl.sum(tl.reshape(s, (BN, BM, H)), axis=2) * scale[:, None]
             tl.store(scratch + (tile - run) * BN + m[None, :] * RUN + n[:, None], logits)
         tl.debug_barrier()  # the run's logits are there
