@@ -56,6 +56,56 @@ def scenario_late(module):
     return report.current().as_dict()["counters"]
 
 
+def scenario_steps(processors, most, deep_gemm):
+    """The steps that a worker runs, and by stock's own rule what each has compiled for it.
+
+    TileLang is not here: of the module that holds the rule only the rule is read.
+    """
+    import ast
+    import sys
+    from functools import cache
+    from importlib.util import find_spec
+    from pathlib import Path
+    from types import ModuleType, SimpleNamespace
+
+    from vllm.utils import deep_gemm as support
+    from vllm.utils.math_utils import cdiv
+
+    from twinspark.patches.graphs import first_use
+
+    folder = Path(find_spec("vllm.model_executor.kernels").submodule_search_locations[0])
+    tree = ast.parse((folder / "mhc/tilelang_kernels.py").read_text())
+    rule = next(n for n in tree.body if getattr(n, "name", "") == "compute_num_split")
+    card = SimpleNamespace(multi_processor_count=processors)
+    torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda _: card))
+    name = "vllm.model_executor.kernels.mhc.tilelang_kernels"
+    module = sys.modules[name] = ModuleType(name)
+    module.__dict__.update(torch=torch, cdiv=cdiv, cache=cache)
+    exec(compile(ast.Module([rule], []), name, "exec"), module.__dict__)  # noqa: S102 - stock's own
+    support.is_deep_gemm_supported = lambda: deep_gemm
+
+    ran = []
+    worker = worker_of(hidden_size=4096, hc_mult=4)
+    worker.vllm_config.scheduler_config.max_num_batched_tokens = most
+    worker.model_runner = SimpleNamespace(
+        _dummy_run=lambda tokens, **named: ran.append(
+            (tokens, str(named["cudagraph_runtime_mode"]))
+        )
+    )
+    first_use.run_steps(worker)
+
+    def compiled_for(tokens):
+        tiles = cdiv(tokens, 64)
+        four = module.compute_num_split(64, 4 * 4096, tiles) if deep_gemm else 1
+        few = (8 if tokens < 8 else 4) if tokens <= 16 else None
+        return few or four, module.compute_num_split(64, 4096, tiles)
+
+    warm = {compiled_for(tokens) for tokens, _ in ran}
+    late = sorted({tokens for tokens in range(1, most + 1) if compiled_for(tokens) not in warm})
+    return {"sizes": [tokens for tokens, _ in ran], "modes": sorted({mode for _, mode in ran}),
+            "late": late}  # fmt: skip
+
+
 DEEPSEEK = {"num_attention_heads": 1, "head_dim": 512, "o_groups": 1}
 
 
@@ -85,6 +135,42 @@ def test_warmup__of_another_model_is_stock_s(overlaid):
     assert overlaid.run(other_warmup) == {
         "wrapped": True, "stock": [["process_local_only"]], "told": [], "rows": None,
     }  # fmt: skip
+
+
+def scenario_who_steps():
+    """Whether dummy steps, which other ranks must take part in, are run by each kind of call."""
+    from vllm.v1.worker import gpu_worker
+
+    from twinspark.patches.graphs import first_use
+
+    gpu_worker.kernel_warmup.__closure__[0].cell_contents = lambda _worker, **_: None
+    ran = []
+    first_use.compile_all = lambda *_: ran.append("kernels")
+    first_use.run_steps = lambda _worker: ran.append("steps")
+    gpu_worker.kernel_warmup(worker_of(**DEEPSEEK))
+    gpu_worker.kernel_warmup(worker_of(**DEEPSEEK), process_local_only=True)
+    return ran
+
+
+def test_steps__are_run_where_every_rank_warms_up(overlaid):
+    assert overlaid.run(scenario_who_steps) == ["kernels", "steps", "kernels"]
+
+
+def test_steps__of_a_gb10_leave_no_mhc_kernel_for_a_request(overlaid):
+    seen = overlaid.run(scenario_steps, 48, 8192, False)
+    assert seen["sizes"] == [1, 8, 64, 256, 320, 384, 448, 576, 640, 832, 1088, 1600]
+    assert seen["modes"] == ["NONE"], "no graph is captured by a dummy step"
+    assert seen["late"] == []
+
+
+@pytest.mark.parametrize(
+    ("processors", "most", "deep_gemm"), [(132, 2048, True), (48, 100, False), (48, 7, False)]
+)
+def test_steps__leave_none_on_other_cards_and_limits_either(overlaid, processors, most, deep_gemm):
+    seen = overlaid.run(scenario_steps, processors, most, deep_gemm)
+    assert seen["late"] == []
+    assert len(seen["sizes"]) < 32
+    assert max(seen["sizes"]) <= most
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,13 @@ from twinspark.kernels.hc_prenorm_gemm.kernel import MIXES
 from twinspark.kernels.paged_mqa_logits.kernel import HEAD_DIM, HEADS, PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
 DEPTH = 512  # of the hyper-connection's product: any multiple of 16 makes the same kernel
 SPLITS = (1, 4)  # shares of that product, one on each side of where the configuration changes
+# Stock's mHC kernels are compiled for a number of shares, which it counts by tiles of this many
+# tokens (mhc/tilelang.py:172,351,528@0.27.1); up to 16 tokens it has two kernels of their own.
+MHC_TILE, MHC_FEW = 64, (1, 8)
 GROUPS, RANKS = 2, SCALE_BLOCK  # of the o-projection: likewise any
 
 
@@ -104,6 +107,22 @@ def cases(sizes: Sizes, device: torch.device | str) -> Iterator[Case]:
         scale = zeros(GROUPS, blocks, rows).permute(2, 0, 1)
         out = zeros(rows, GROUPS, RANKS, dtype=torch.bfloat16)
         yield Case("fp8_o_proj", (x, scale, *weight, out))
+
+
+def steps(most: int, shares: Callable[[int], Hashable]) -> list[int]:
+    """Sizes of dummy steps after which stock's mHC kernels are compiled for every step to come.
+
+    Args:
+        most: Most tokens of a step.
+        shares: What the kernels are compiled for, by the number of tiles of a step.
+
+    Returns:
+        Tokens, ascending: the fewest tiles of each kind, and two sizes of a few tokens.
+    """
+    first: dict[Hashable, int] = {}
+    for tiles in range(1, -(-most // MHC_TILE) + 1):
+        first.setdefault(shares(tiles), min(tiles * MHC_TILE, most))
+    return sorted({tokens for tokens in (*MHC_FEW, *first.values()) if tokens <= most})
 
 
 def powers_up_to(rows: int) -> list[int]:
