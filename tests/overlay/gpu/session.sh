@@ -57,12 +57,16 @@ arms() {
     collect
 }
 
-served() { # our kernels in the engine: beside DeepGEMM's and alone; `cold`: compiled on first use
+served() { # our kernels in the engine: beside DeepGEMM's and alone; `first`, `cold`: with empty JIT caches
     settings
-    mkdir -p "$OUT/r" /tmp/cache/tr
-    cp -r /tmp/cache/tr /tmp/tr-cold
-    TWINSPARK_KERNELS=triton TRITON_CACHE_DIR=/tmp/tr-cold \
+    mkdir -p "$OUT/r"
+    (
+        export TWINSPARK_KERNELS=triton TRITON_CACHE_DIR=/tmp/first/tr TILELANG_CACHE_DIR=/tmp/first/tl
+        arm v1-overlay-first /tmp/plain &
+        export TRITON_CACHE_DIR=/tmp/cold/tr TILELANG_CACHE_DIR=/tmp/cold/tl
         arm v1-overlay-cold /tmp/plain --without-warmup &
+        wait
+    ) &
     TWINSPARK_KERNELS=check arm v1-overlay-check /tmp/plain &
     TWINSPARK_KERNELS=triton arm v1-overlay-kernels /tmp/plain &
     TWINSPARK_KERNELS=check arm v2-overlay-check /tmp/dspark --spec &
