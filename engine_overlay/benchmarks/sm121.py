@@ -9,21 +9,20 @@ PYTHONPATH=engine_overlay/src python3 engine_overlay/benchmarks/sm121.py --write
 from __future__ import annotations
 
 import argparse
+import io
 import re
-import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from report import between
+from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import get_ptxas
 from triton.runtime import driver
 
 from twinspark.kernels import (
@@ -160,23 +159,21 @@ def launch(op: str, config: Config) -> None:
         c128a_metadata.launch(*args, config=config)
 
 
-def resources(op: str, config: Config, compiled: Any) -> Resources:  # noqa: ANN401 - Triton's class
-    """Read what ptxas says of one compiled kernel.
+def resources(op: str, config: Config, compiled: Any, said: str) -> Resources:  # noqa: ANN401 - Triton's class
+    """What one compiled kernel takes.
+
+    Args:
+        op: Operation.
+        config: Configuration.
+        compiled: Triton's kernel.
+        said: What ptxas said when Triton made its machine code.
 
     Raises:
         ValueError: It was not compiled for sm_121a, or ptxas said something unexpected.
     """
-    ptx = compiled.asm["ptx"]
-    arch = re.search(r"\.target\s+(\w+)", ptx)
+    arch = re.search(r"\.target\s+(\w+)", compiled.asm["ptx"])
     if arch is None or arch.group(1) != "sm_121a":
         raise ValueError(f"{op} {config.key}: compiled for {arch and arch.group(1)}, not sm_121a")
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(ptx)
-        file.flush()
-        command = [get_ptxas(CAPABILITY).path, "-v", "--gpu-name=sm_121a", file.name, "-o"]
-        said = subprocess.run(
-            [*command, "/dev/null"], capture_output=True, text=True, check=True
-        ).stderr
     stack = re.search(
         r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said
     )
@@ -194,16 +191,24 @@ def resources(op: str, config: Config, compiled: Any) -> Resources:  # noqa: ANN
 
 
 def measure(op: str, config: Config) -> Resources | None:
-    """Compile one configuration; None where Triton or ptxas refuses it (too few registers)."""
+    """Compile one configuration; None where Triton or ptxas refuses it (too few registers).
+
+    Triton's own call of ptxas is listened to: its options change what a kernel spills, so that a
+    second call with others would speak of a kernel that never runs.
+    """
     from triton.runtime.errors import OutOfResources, PTXASError  # noqa: PLC0415 - moved about
 
-    with compiling(KERNELS) as compiled:
+    said = io.StringIO()
+    with compiling(KERNELS) as compiled, knobs.nvidia.scope(), knobs.compilation.scope():
+        knobs.nvidia.dump_ptxas_log = True
+        knobs.compilation.always_compile = True  # what lies in the cache is silent
         try:
-            launch(op, config)
+            with redirect_stdout(said):
+                launch(op, config)
         except (OutOfResources, PTXASError) as error:
             print(f"  {op} {config.key}: {str(error).strip().splitlines()[-1][:100]}")
             return None
-    return resources(op, config, compiled[-1])
+    return resources(op, config, compiled[-1], said.getvalue())
 
 
 CONFIGS: dict[str, tuple[Config, ...]] = {

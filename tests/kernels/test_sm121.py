@@ -20,6 +20,16 @@ import sm121
 from dataclasses import asdict
 cases = dict.fromkeys((op, config) for op, _, config in sm121.choices())
 rows = [asdict(sm121.measure(op, config)) for op, config in cases]
+import re, subprocess, tempfile, triton
+from pathlib import Path
+tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+cubins = []
+for op, config in cases:
+    with sm121.compiling(sm121.KERNELS) as built, tempfile.NamedTemporaryFile() as file:
+        sm121.launch(op, config)
+        Path(file.name).write_bytes(built[-1].asm["cubin"])
+        said = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True)
+    cubins.append([int(n) for n in re.search(r"REG:(\\d+) STACK:(\\d+)", said.stdout).groups()])
 text = sm121.DOCUMENT.read_text()
 current = sm121.document(text) == text
 lines = sm121.chosen()
@@ -33,7 +43,7 @@ with sm121.compiling((mqa_logits_sm90_kernel,)) as gluon:
     args = (q, k, sm121._zeros(4096), sm121._zeros(512, 64), bound, bound)
     sm121.mqa_logits.launch_sm90(*args, processors=132)
 products = gluon[-1].asm["ptx"].count("wgmma.mma_async")
-print(json.dumps([rows, current, products, lines, count]))
+print(json.dumps([rows, current, products, lines, count, cubins]))
 """
 EVERY = """
 import json, sys
@@ -57,6 +67,10 @@ def probed() -> list:
 @pytest.fixture(scope="module")
 def compiled(probed) -> list[dict]:
     return probed[0]
+
+
+def test_resources__are_those_of_the_machine_code_that_triton_makes(probed):
+    assert [[row["registers"], row["local"]] for row in probed[0]] == probed[5]
 
 
 def test_document__shows_what_is_chosen(probed):
