@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "engine_overlay/benchmarks"))
+import sm121
+
 from kernels.support import ROOT, compiling
+from twinspark.kernels.config import Config
 
 pytestmark = pytest.mark.vllm
 PROBE = """
@@ -20,6 +27,7 @@ import sm121
 from dataclasses import asdict
 cases = dict.fromkeys((op, config) for op, _, config in sm121.choices())
 rows = [asdict(sm121.measure(op, config)) for op, config in cases]
+again = asdict(sm121.measure(*next(iter(cases))))
 import re, subprocess, tempfile, triton
 from pathlib import Path
 tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -43,7 +51,7 @@ with sm121.compiling((mqa_logits_sm90_kernel,)) as gluon:
     args = (q, k, sm121._zeros(4096), sm121._zeros(512, 64), bound, bound)
     sm121.mqa_logits.launch_sm90(*args, processors=132)
 products = gluon[-1].asm["ptx"].count("wgmma.mma_async")
-print(json.dumps([rows, current, products, lines, count, cubins]))
+print(json.dumps([rows, current, products, lines, count, cubins, again]))
 """
 EVERY = """
 import json, sys
@@ -53,6 +61,10 @@ work = [(op, config) for op, configs in sm121.CONFIGS.items() for config in conf
 rows = [row for op, config in work if (row := sm121.measure(op, config))]
 print(json.dumps([len(work), sm121.to_json(rows)]))
 """
+SAID = """    {stack} bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads
+ptxas info    : Used {registers} registers, used 1 barriers
+"""
+CLEAN = SAID.format(stack=0, stores=0, loads=0, registers=40)
 TABLE = ROOT / "engine_overlay/src/twinspark/kernels/sm121_resources.json"
 of_3_7_1 = pytest.mark.skipif(
     not triton.__version__.startswith("3.7.1"), reason="the table is of 3.7.1"
@@ -69,8 +81,37 @@ def compiled(probed) -> list[dict]:
     return probed[0]
 
 
+def told(said: str, target: str = "sm_121a") -> sm121.Resources:
+    compiled = SimpleNamespace(
+        asm={"ptx": f".version 9.0\n.target {target}\n"}, metadata=SimpleNamespace(shared=512)
+    )
+    return sm121.resources("op", Config(m=1, n=64), compiled, said)
+
+
+def test_resources__are_what_ptxas_said():
+    said = SAID.format(stack=16, stores=8, loads=20, registers=128)
+    found = told(said)
+    assert (found.registers, found.shared, found.spills, found.local) == (128, 512, 28, 16)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_120a", "sm_121"])
+def test_resources__refuse_another_target(target):
+    with pytest.raises(ValueError, match=rf"compiled for {target}, not sm_121a"):
+        told(CLEAN, target)
+
+
+@pytest.mark.parametrize("said", ["", CLEAN + CLEAN])
+def test_resources__refuse_no_kernel_and_two(said):
+    with pytest.raises(ValueError, match="ptxas said"):
+        told(said)
+
+
 def test_resources__are_those_of_the_machine_code_that_triton_makes(probed):
     assert [[row["registers"], row["local"]] for row in probed[0]] == probed[5]
+
+
+def test_measure__says_the_same_when_asked_again(probed):
+    assert probed[6] == probed[0][0]
 
 
 def test_document__shows_what_is_chosen(probed):
