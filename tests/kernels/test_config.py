@@ -14,6 +14,7 @@ OPS = (
     "fp8_o_proj",
     "hc_prenorm_gemm",
     "mqa_logits",
+    "mqa_topk",
     "paged_mqa_logits",
     "zero_rows",
 )
