@@ -33,8 +33,8 @@ PART = 1024  # logits of a row, or candidates, that pass through the registers a
 RUNS = 8  # runs of keys a split must have: each split warms its own threshold up
 
 # m: query rows a program, n: keys a step, k: keys a run. Choosing takes registers beside the
-# product's: tiles of 32 accumulators a thread more than these spill. Runs shorter than 1024 keys
-# look at the logits too often, longer than 2048 let the threshold grow stale.
+# product's: of these tiles the largest, 128 accumulators a thread, mostly spill. Runs shorter than
+# 1024 keys look at the logits too often, longer than 2048 let the threshold grow stale.
 CONFIGS = tuple(
     Config(m=m, n=n, k=k, warps=warps, stages=stages, tma=tma)
     for m in (2, 4)

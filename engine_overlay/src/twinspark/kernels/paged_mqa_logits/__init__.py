@@ -41,8 +41,8 @@ ROW_ALIGNMENT = 256  # float32 elements, as DeepGEMM's result
 PAGE_BYTES = PAGE * (HEAD_DIM + 4)
 
 # m: rows that share a tile of keys, n: keys a step. m*n <= 32*warps keeps the accumulators at
-# 64 registers a thread, which leaves room for 4 programs a multiprocessor; up to 4 stages because
-# at m=1 a step's arithmetic is shorter than its load.
+# 64 registers a thread, which leaves room for 8 warps or more on an sm_121 multiprocessor; up to 4
+# stages because at m=1 a step's arithmetic is shorter than its load.
 CONFIGS = tuple(
     Config(m=m, n=n, warps=warps, stages=stages, tma=tma)
     for m in (1, 2)
