@@ -15,11 +15,13 @@ ENGINE = json.loads((RESULTS / "2026-11-30-h200-engine.json").read_text())
 PROBES = json.loads((RESULTS / "2026-11-30-h200-probes.json").read_text())
 SERVED = json.loads((RESULTS / "2026-11-30-h200-served.json").read_text())
 BOOTS = json.loads((RESULTS / "2026-11-30-h200-boots.json").read_text())
+ROUNDING = json.loads((RESULTS / "2026-11-30-h200-rounding.json").read_text())
+AGAIN = json.loads((RESULTS / "2026-11-30-h200-faults-again.json").read_text())
 FAULTS = json.loads((RESULTS / "2026-11-30-h200-faults.json").read_text())
 ROW = 95_616
 
 
-@pytest.mark.parametrize("document", [ENGINE, PROBES, SERVED, BOOTS, FAULTS])
+@pytest.mark.parametrize("document", [ENGINE, PROBES, SERVED, BOOTS, FAULTS, AGAIN, ROUNDING])
 def test_result__carries_its_provenance(document):
     assert {"card", "date", "command", "n", "label", "software"} <= set(document)
     assert document["label"] == "emulated"
@@ -67,6 +69,39 @@ def test_check__compared_every_operation_within_its_bounds(runner):
         assert row["top_k_overlap"] >= bound["top_k_overlap"]
     assert found["mqa_logits"]["top_k_rows"] > 60_000
     assert found["paged_mqa_logits"]["top_k_rows"] > 100
+
+
+def test_first_use__leaves_nothing_of_ours_or_tilelang_s_to_a_request():
+    arms = SERVED["arms"]
+    warm = [name for name in arms if name != "v1-overlay-cold"]
+    assert len(warm) == 5
+    for name in warm:
+        assert "overlay_late_compilations" not in arms[name]["counters"]
+        assert arms[name]["patches"]["first-use"] == "applied"
+    assert arms["v1-overlay-cold"]["counters"]["overlay_late_compilations"] == 3
+    first, cold = (arms[f"v1-overlay-{name}"]["generated_s"] for name in ("first", "cold"))
+    assert set(first) == {"batch", "solo", "long"}
+    assert all(cold[name] > 10 * first[name] for name in first)
+
+
+def test_rounding__moves_the_log_prob_further_than_ours_does():
+    rows = {(row["w3"], row["w4"]): row for row in ROUNDING["rows"]}
+    stock, ours, exact = (rows[who, who]["median"] for who in ("theirs", "ours", "exact"))
+    noisy = rows["noisy", "theirs"]["logprobs"]
+    assert len(noisy) == 8
+    assert max(noisy) - min(noisy) > 5 * abs(ours - stock)
+    assert exact < ours < stock, "ours lie on float64's side"
+    for row in rows.values():
+        assert row["w3"] == "noisy" or len(set(row["logprobs"])) == 1
+
+
+def test_faults__end_to_end_are_seen_by_the_same_two_guards():
+    assert all(row["as_expected"] for row in AGAIN["rows"])
+    failed = {row["fault"]: set(row["failed"]) for row in AGAIN["rows"] if row["fault"] != "none"}
+    assert failed == {
+        "slow_indexer": {"throughput.prefill"}, "stale_rows": {"logs.stride_widths", "determinism"},
+    }  # fmt: skip
+    assert "TileLang" in AGAIN["note"]
 
 
 @pytest.mark.parametrize("arm", list(SERVED["arms"]))
