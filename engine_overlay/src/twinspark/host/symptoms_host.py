@@ -119,8 +119,9 @@ HOST_ROWS: dict[int, Symptom] = {
     ),
     17: Symptom(
         "ptxas fatal: sm_121a is not defined",
-        "Triton's own ptxas is older than the chip",
-        "TRITON_PTXAS_PATH to the toolkit's ptxas",
+        "Triton's ptxas is older than the chip",
+        "the locked Triton 3.7.1, whose ptxas-blackwell knows the chip, and no "
+        "TRITON_PTXAS_BLACKWELL_PATH to another (TRITON_PTXAS_PATH is of older Tritons)",
         "triton 8539, 10331",
     ),
     18: Symptom(

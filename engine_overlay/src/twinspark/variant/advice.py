@@ -67,7 +67,10 @@ KEYS: dict[str, str] = {
     "VLLM_MXFP4_USE_MARLIN": "0.27.1 does not know it: write MOE_BACKEND=marlin",
     "VLLM_RPC_TIMEOUT": "0.27.1 does not know it: VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS bounds a step",
     "PYTORCH_CUDA_ALLOC_CONF": "rendered from EXPANDABLE_SEGMENTS: set that one",
-    "TRITON_PTXAS_PATH": "rendered from CUDA_HOME: set that one",
+    "TRITON_PTXAS_PATH": "Triton does not read it for this chip: remove the line",
+    "TRITON_PTXAS_BLACKWELL_PATH": (
+        "the overlay's kernels are chosen by what Triton's own ptxas makes of them: remove the line"
+    ),
     "VLLM_CACHE_ROOT": (
         "caches lie below /var/cache/twinspark, the unit's own folder: remove the line"
     ),

@@ -131,7 +131,6 @@ def _toolchain(variant: Variant, layout: Layout) -> dict[str, str]:
     segments = "True" if variant.EXPANDABLE_SEGMENTS else "False"
     return {
         "PATH": f"{layout.release}/venv/bin:{home}/bin:{_SYSTEM_PATH}",
-        "TRITON_PTXAS_PATH": f"{home}/bin/ptxas",
         "FLASHINFER_CUDA_ARCH_LIST": arch,
         "CUTE_DSL_ARCH": f"sm_{arch.replace('.', '')}",
         "DG_JIT_USE_NVRTC": "0",

@@ -90,8 +90,11 @@ HOST = {
     "page_cache_full": Fault(
         "the page cache holds what the engine needs", 16, "memory_free", _page_cache
     ),
-    "ptxas_unset": Fault(
-        "Triton would use its own ptxas", 17, "ptxas_path", _engine(TRITON_PTXAS_PATH="")
+    "ptxas_other": Fault(
+        "Triton would use another ptxas than its own",
+        17,
+        "ptxas_path",
+        _engine(TRITON_PTXAS_BLACKWELL_PATH="/usr/bin/ptxas"),
     ),
     "ptxas_old": Fault(
         "the toolkit cannot make sm_121a",

@@ -16,7 +16,6 @@ SITE = "/opt/twinspark/releases/0123456789ab/venv/lib/python3.12/site-packages"
 ENGINE_ENV = {
     "CUDA_HOME": "/usr/local/cuda-13.3",
     "PATH": "/opt/twinspark/current/venv/bin:/usr/local/cuda-13.3/bin:/usr/sbin:/usr/bin",
-    "TRITON_PTXAS_PATH": "/usr/local/cuda-13.3/bin/ptxas",
     "TORCH_CUDA_ARCH_LIST": "12.1a",
     "FLASHINFER_CUDA_ARCH_LIST": "12.1a",
     "NCCL_NVLS_ENABLE": "0",
