@@ -289,3 +289,12 @@ def test_reference__counts_nan_as_largest_and_with_its_sign_as_smallest():
     assert top_keys(logits, ks, ke, 3).tolist() == [[1, 2, 5]]
     assert top_keys(logits, ks, ke, 5).tolist() == [[1, 2, 3, 4, 5]]
     assert top_keys(logits, ks + 1, ke, 7).tolist() == [[0, 1, 2, 3, 4, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [(Config(m=3, n=64, k=1024), "m=3"), (Config(m=2, n=64, k=32), "k=32")],
+)
+def test_dispatch__refuses_a_configuration_that_would_not_be_right(config, said):
+    with pytest.raises(KernelError, match=f"mqa_topk: {said} of "):
+        mqa_topk.dispatch(*inputs(2, 50), 8, config=config)

@@ -182,19 +182,26 @@ def _output(
     return out
 
 
-def _check(
+def check(
     q: torch.Tensor,
     k: torch.Tensor,
     k_scale: torch.Tensor,
     weights: torch.Tensor,
     ks: torch.Tensor,
     ke: torch.Tensor,
+    *,
+    op: str = OP,
 ) -> None:
+    """Refuse queries, keys, scales, weights or bounds that are not as `dispatch` says.
+
+    Raises:
+        KernelError: In the name of `op`, with every shape.
+    """
     named = {"q": q, "k": k, "k_scale": k_scale, "weights": weights, "ks": ks, "ke": ke}
-    ranked(OP, named, q=3, k=2)
+    ranked(op, named, q=3, k=2)
     m, n = q.shape[0], k.shape[0]
     require(
-        OP,
+        op,
         named,
         q=Wanted((m, HEADS, HEAD_DIM), torch.float8_e4m3fn, "last"),
         k=Wanted((n, HEAD_DIM), torch.float8_e4m3fn, "last"),
@@ -205,7 +212,7 @@ def _check(
     )
 
 
-def _describable(q: torch.Tensor, k: torch.Tensor) -> bool:
+def describable(q: torch.Tensor, k: torch.Tensor) -> bool:
     """Whether tensor descriptors can express the layouts: q packed, k's rows on 16 B."""
     aligned = q.data_ptr() % 16 == 0 and k.data_ptr() % 16 == 0
     return bool(q.is_contiguous() and k.stride(0) % 16 == 0 and aligned)
@@ -250,8 +257,8 @@ def launch(
     out = _output(q, keys, out, clean_logits=clean_logits)
     if rows == 0 or keys == 0:
         return out
-    tma = config.tma and _describable(q, k)
-    q_src, k_src = _descriptors(q, k, config) if tma else (q, k)
+    tma = config.tma and describable(q, k)
+    q_src, k_src = descriptors(q, k, config) if tma else (q, k)
     grid = (-(-rows // config.m), splits(rows, keys, config, processors))
     mqa_logits_kernel[grid](
         q_src,
@@ -279,7 +286,8 @@ def launch(
     return out
 
 
-def _descriptors(q: torch.Tensor, k: torch.Tensor, config: Config) -> tuple[object, object]:
+def descriptors(q: torch.Tensor, k: torch.Tensor, config: Config) -> tuple[object, object]:
+    """Descriptors over [M*64, 128] queries and [N, 128] keys, in a configuration's boxes."""
     from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: PLC0415 - not in every mode
 
     flat = q.view(-1, HEAD_DIM)
@@ -316,9 +324,9 @@ def dispatch(
     Raises:
         KernelError: The request is outside the contract, or on no device that can run it.
     """
-    _check(q, k, k_scale, weights, ks, ke)
+    check(q, k, k_scale, weights, ks, ke)
     where = runnable(q, OP)
-    if config is None and where.capability == 90 and _describable(q, k):
+    if config is None and where.capability == 90 and describable(q, k):
         record(OP, "gluon sm_90", GLUON_REASON)
         return partial(launch_sm90, processors=where.processors), GLUON_REASON
     chosen, reason = (asked(config), "asked for") if config else choose(where)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from twinspark.kernels.config import Config, select_sm121, sm121_table
-from twinspark.kernels.dispatch import KernelError, Target, Wanted, record, require, runnable
+from twinspark.kernels.dispatch import POWERS, KernelError, Target, admitted, record, runnable
+from twinspark.kernels.mqa_logits import check, describable, descriptors
 from twinspark.kernels.mqa_topk.kernel import (
     HEAD_DIM,
     HEADS,
@@ -43,7 +44,7 @@ CONFIGS = tuple(
     for stages in (2, 3)
     for tma in (True, False)
 )
-# To be timed: nothing has been yet.
+# Timed on an H200, where none is as fast as two kernels (docs/kernels.md).
 FINALISTS = tuple(
     Config(m=m, n=n, k=k, warps=4, stages=stages, tma=True, lean=lean)
     for m, n, stages, lean in ((4, 64, 3, True), (2, 128, 2, False))
@@ -100,44 +101,14 @@ def splits(rows: int, keys: int, config: Config, processors: int) -> int:
     return best
 
 
-def _check(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    k_scale: torch.Tensor,
-    weights: torch.Tensor,
-    ks: torch.Tensor,
-    ke: torch.Tensor,
-    topk: int,
-) -> None:
-    m, n = q.shape[0], k.shape[0]
-    require(
-        OP,
-        {"q": q, "k": k, "k_scale": k_scale, "weights": weights, "ks": ks, "ke": ke},
-        q=Wanted((m, HEADS, HEAD_DIM), torch.float8_e4m3fn, "last"),
-        k=Wanted((n, HEAD_DIM), torch.float8_e4m3fn, "last"),
-        k_scale=Wanted((n,), torch.float32),
-        weights=Wanted((m, HEADS), torch.float32, "last"),
-        ks=Wanted((m,), torch.int32),
-        ke=Wanted((m,), torch.int32),
-    )
-    if not 1 <= topk <= MOST_TOPK:
-        raise KernelError(f"{OP}: topk must be 1 to {MOST_TOPK}, got {topk}")
+def asked(config: Config) -> Config:
+    """A configuration that is asked for; a run is whole steps.
 
-
-def _describable(q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Whether tensor descriptors can express the layouts: q packed, k's rows on 16 B."""
-    aligned = q.data_ptr() % 16 == 0 and k.data_ptr() % 16 == 0
-    return bool(q.is_contiguous() and k.stride(0) % 16 == 0 and aligned)
-
-
-def _descriptors(q: torch.Tensor, k: torch.Tensor, config: Config) -> tuple[object, object]:
-    from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: PLC0415 - not in every mode
-
-    flat = q.view(-1, HEAD_DIM)
-    return (
-        TensorDescriptor.from_tensor(flat, [config.m * HEADS, HEAD_DIM]),
-        TensorDescriptor.from_tensor(k, [config.n, HEAD_DIM]),
-    )
+    Raises:
+        KernelError: The kernel would not be right with it.
+    """
+    admitted(OP, config, m=(1, 2, 4), n=POWERS[4:9])
+    return admitted(OP, config, k=[run for run in POWERS if run >= config.n])
 
 
 def collect(
@@ -177,8 +148,8 @@ def collect(
     scratch = torch.empty((blocks, shares, config.m, config.k), device=q.device)
     found = torch.empty((rows, shares, room), dtype=torch.int64, device=q.device)
     counts = torch.empty((rows, shares), dtype=torch.int32, device=q.device)
-    tma = config.tma and _describable(q, k)
-    q_src, k_src = _descriptors(q, k, config) if tma else (q, k)
+    tma = config.tma and describable(q, k)
+    q_src, k_src = descriptors(q, k, config) if tma else (q, k)
     mqa_topk_collect_kernel[blocks, shares](
         q_src,
         k_src,
@@ -343,8 +314,10 @@ def dispatch(
     Raises:
         KernelError: The request is outside the contract, or on no device that can run it.
     """
-    _check(q, k, k_scale, weights, ks, ke, topk)
+    check(q, k, k_scale, weights, ks, ke, op=OP)
+    if not 1 <= topk <= MOST_TOPK:
+        raise KernelError(f"{OP}: topk must be 1 to {MOST_TOPK}, got {topk}")
     where = runnable(q, OP)
-    chosen, reason = (config, "asked for") if config else choose(where)
+    chosen, reason = (asked(config), "asked for") if config else choose(where)
     record(OP, f"triton {chosen.key}", reason)
     return partial(launch, config=chosen, processors=where.processors, topk=topk), reason
