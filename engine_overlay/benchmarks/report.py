@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 REPORT = HERE / "results" / "h200.json"
+FUSED = HERE / "results" / "h200-fused-topk.json"
 DOCUMENT = HERE.parent.parent / "docs" / "kernels.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 COLOURS = {"ours": "#2b6cb0", "deepgemm": "#c05621", "other": "#a0aec0"}
@@ -171,6 +172,27 @@ def between(text: str, begin: str, end: str, body: str) -> str:
     return f"{head}{begin}\n{body}\n{end}{tail}"
 
 
+def fused(found: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
+    """The fused top-k's results as a report: against the floor of the logits alone.
+
+    Args:
+        found: What `fused_topk.py` wrote; of it what ends in a top-k, at the registered shapes.
+        report: The sweep on the same kind of card, for the floors.
+    """
+    floors = {row["shape"]: row["floor_us"] for row in report["rows"] if row["op"] == "mqa_logits"}
+    rows = []
+    for row in found["rows"]:
+        ours = row["who"].startswith("fused")
+        if "error" in row or row["case"] not in floors or not (ours or "top_k" in row["who"]):
+            continue
+        rows.append({
+            "op": "mqa_topk", "shape": row["case"], "who": row["who"], "chosen": ours,
+            "kind": "kernel" if ours else "anchor", "median_us": row["us"],
+            "of_floor": round(floors[row["case"]] / row["us"], 4),
+        })  # fmt: skip
+    return {"provenance": found["provenance"], "rows": rows}
+
+
 def write(report: dict[str, Any]) -> None:
     """Renew the document's table and a plot for each operation.
 
@@ -184,6 +206,8 @@ def write(report: dict[str, Any]) -> None:
     DOCUMENT.write_text(text, encoding="utf-8")
     for op in dict.fromkeys(key[0] for key in cases(report)):
         REPORT.with_name(f"{op}.svg").write_text(plot(report, op), encoding="utf-8")
+    topk = plot(fused(json.loads(FUSED.read_text(encoding="utf-8")), report), "mqa_topk")
+    REPORT.with_name("mqa_topk.svg").write_text(topk, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,7 +222,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(table(report))
     except FileNotFoundError as error:
-        print(f"{error.filename} is missing: copy report.json of run.py there", file=sys.stderr)
+        made = (
+            "fused_topk.py makes it"
+            if error.filename == str(FUSED)
+            else ("copy report.json of run.py there")
+        )
+        print(f"{error.filename} is missing: {made}", file=sys.stderr)
         return 1
     except ValueError as error:
         print(error, file=sys.stderr)

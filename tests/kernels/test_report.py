@@ -94,7 +94,7 @@ def test_write__renews_document_and_plots(place):
     drawing.DOCUMENT.write_text(old, encoding="utf-8")
     assert drawing.main(["--write"]) == 0
     assert drawing.DOCUMENT.read_text(encoding="utf-8") == before
-    assert {path.stem for path in place.glob("*.svg")} == set(shapes.OPS)
+    assert {path.stem for path in place.glob("*.svg")} == {*shapes.OPS, "mqa_topk"}
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,17 @@ def test_document__without_a_marker_stays_as_it_is(place, marker, capsys):
     assert "kernels.md must hold" in capsys.readouterr().err
     assert drawing.DOCUMENT.read_text(encoding="utf-8") == text
     assert list(place.glob("*.svg")) == []
+
+
+def test_fused__is_plotted_beside_both_anchors_with_its_times():
+    report, found = (json.loads(path.read_text()) for path in (drawing.REPORT, drawing.FUSED))
+    shown = drawing.plot(drawing.fused(found, report), "mqa_topk")
+    assert drawing.REPORT.with_name("mqa_topk.svg").read_text() == shown
+    bars = drawing.cases(drawing.fused(found, report))
+    assert len(bars) == 4
+    for rows in bars.values():
+        ours = drawing.best(rows, "kernel")
+        assert ours["median_us"] == min(row["median_us"] for row in rows if row["chosen"])
+        assert f"{ours['median_us']:,.2f} us" in shown
+        assert "top_k" in drawing.best(rows, "anchor", "deepgemm")["who"]
+        assert drawing.others(rows)["who"].startswith("logits + ")
