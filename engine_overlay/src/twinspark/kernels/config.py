@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -93,6 +94,27 @@ def resident_warps(resources: Resources) -> int:
     by_shared = SM121_SHARED_SM // (resources.shared + SM121_SHARED_RESERVED)
     by_warps = SM121_WARPS // resources.config.warps
     return min(by_registers, by_shared, by_warps) * resources.config.warps
+
+
+def fewest_shares(blocks: int, resident: int, counts: range, busy: float) -> int:
+    """Into how many shares to cut each block's work.
+
+    Args:
+        blocks: Blocks of work.
+        resident: Programs that the card runs at once.
+        counts: Shares to choose from, ascending, at least one.
+        busy: Least part of the last round's programs that must have work.
+
+    Returns:
+        The fewest that keep the last round busy, else those that keep it busiest.
+    """
+
+    def last_round(count: int) -> float:
+        rounds = blocks * count / resident
+        return rounds / math.ceil(rounds)
+
+    enough = (count for count in counts if last_round(count) >= busy)
+    return next(enough, max(counts, key=last_round))
 
 
 def select_sm121(table: Iterable[Resources], op: str, preference: Sequence[Config] = ()) -> Config:

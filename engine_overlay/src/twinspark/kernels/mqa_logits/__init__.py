@@ -6,13 +6,12 @@ Replaces DeepGEMM's `fp8_mqa_logits` where the card has none (vllm/utils/deep_ge
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from twinspark.kernels.config import Config, select_sm121, sm121_table
+from twinspark.kernels.config import Config, fewest_shares, select_sm121, sm121_table
 from twinspark.kernels.dispatch import (
     H200,
     POWERS,
@@ -108,12 +107,7 @@ def splits_sm90(rows: int, keys: int, processors: int) -> int:
     most = max(1, -(-keys // GLUON.n) // 8)
     fewest = min(-(-processors // blocks), most)
 
-    def busy(count: int) -> float:
-        rounds = blocks * count / processors
-        return rounds / math.ceil(rounds)
-
-    tried = range(1, min(most, 4 * fewest + 8) + 1)
-    return next((count for count in tried if busy(count) >= 0.93), max(tried, key=busy))
+    return fewest_shares(blocks, processors, range(1, min(most, 4 * fewest + 8) + 1), 0.93)
 
 
 def launch_sm90(

@@ -7,13 +7,12 @@ Serves what the engine does in two calls, DeepGEMM's `fp8_mqa_logits` and `top_k
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from twinspark.kernels.config import Config, select_sm121, sm121_table
+from twinspark.kernels.config import Config, fewest_shares, select_sm121, sm121_table
 from twinspark.kernels.dispatch import POWERS, KernelError, Target, admitted, record, runnable
 from twinspark.kernels.mqa_logits import check, describable, descriptors
 from twinspark.kernels.mqa_topk.kernel import (
@@ -90,15 +89,8 @@ def splits(rows: int, keys: int, config: Config, processors: int) -> int:
     long as each has `RUNS` runs.
     """
     blocks, resident = -(-rows // config.m), processors * max(8 // config.warps, 1)
-    best, busiest = 1, 0.0
-    for count in range(1, min(MOST_SPLITS, max(1, keys // (config.k * RUNS))) + 1):
-        rounds = blocks * count / resident
-        busy = rounds / math.ceil(rounds)
-        if busy >= 0.9:
-            return count
-        if busy > busiest:
-            best, busiest = count, busy
-    return best
+    most_shares = min(MOST_SPLITS, max(1, keys // (config.k * RUNS)))
+    return fewest_shares(blocks, resident, range(1, most_shares + 1), 0.9)
 
 
 def asked(config: Config) -> Config:
@@ -107,7 +99,7 @@ def asked(config: Config) -> Config:
     Raises:
         KernelError: The kernel would not be right with it.
     """
-    admitted(OP, config, m=(1, 2, 4), n=POWERS[4:9])
+    admitted(OP, config, m=(2, 4), n=POWERS[4:9])
     return admitted(OP, config, k=[run for run in POWERS if run >= config.n])
 
 

@@ -67,8 +67,8 @@ def run_steps(worker: Any) -> None:  # noqa: ANN401 - vLLM's
     """Dummy steps of the sizes for which stock compiles an mHC kernel each, on every rank alike.
 
     Stock's own warm-up calls the operation without its norm and its broadcast, as no layer does,
-    and its dummy steps are the largest and those of the graphs: on a GB10 eight more kinds compile
-    a kernel in a request, 10 seconds and more each.
+    and its dummy steps are the largest and those of the graphs: on a GB10 eight kinds of size were
+    left to compile a kernel in a request (computed), 10 seconds and more each beside an H200.
     """
     from vllm.config import CUDAGraphMode  # noqa: PLC0415 - after the engine is there
 
